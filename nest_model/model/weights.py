@@ -36,7 +36,7 @@ def refuse_too_large(config: ModelConfig, source: str, bytes_per_weight: int = B
     if available is not None and required_bytes > available:
         raise NestError(
             f"{source}: a model of {num_parameters(config):,} weights takes {required_bytes / 2**30:,.1f} GiB of "
-            f"memory, but only {available / 2**30:,.1f} GiB are free. Use a smaller model or a larger machine."
+            f"memory, and {available / 2**30:,.1f} GiB are free. Use a smaller model or a larger machine."
         )
 
 

@@ -1,4 +1,4 @@
-"""One thread: the tensors of these tests are tiny, and idle threads would only wait for each other."""
+"""Run torch in a single thread: the tensors of these tests are tiny, and more threads would only wait."""
 
 import pytest
 import torch

@@ -7,7 +7,7 @@ from schemas.errors import NestError
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_config_reads_back_what_it_wrote(name):
+def test_a_config_survives_a_json_round_trip(name):
     config = ModelConfig.preset(name, 100, set_position=None, time2vec="hours+days")
 
     assert ModelConfig.from_json(config.to_json()) == config
@@ -31,7 +31,7 @@ def test_an_unknown_preset_is_refused_with_the_known_ones():
     "change",
     [
         {"vocab_size": 5},
-        {"d_model": 12, "heads": 4},  # a head of 3 has no pairs to turn
+        {"d_model": 12, "heads": 4},  # a head of 3 has no pairs to rotate
         {"layers": 0},
         {"max_set_rows": 1},
         {"set_position": "days"},

@@ -1,4 +1,4 @@
-"""Options of a preset: read alike from flags and settings, and refused in one sentence before anything runs."""
+"""Options of a preset: the same from flags and settings, and refused in one sentence before anything runs."""
 
 import pytest
 
@@ -34,18 +34,18 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("command", "paths", "kind", "values"), COMMANDS)
-def test_flags_and_settings_read_every_option_alike(command, paths, kind, values):
+def test_flags_and_settings_read_every_option_the_same(command, paths, kind, values):
     assert set(values) == set(kind.model_fields)
     setting = kind.from_text(" ".join(f"{name}={value}" for name, value in values.items()))
 
     flags = [f"--{name}={value}" for name, value in setting.flags().items()]
-    parsed = vars(parser().parse_args([command, *(f"--{path}=x" for path in paths), *flags]))
+    arguments = vars(parser().parse_args([command, *(f"--{path}=x" for path in paths), *flags]))
 
-    assert kind.read({name: parsed[name] for name in values}) == setting == kind.read(values)
+    assert kind.read({name: arguments[name] for name in values}) == setting == kind.read(values)
     assert setting.flags() == {name.replace("_", "-"): value for name, value in values.items()}
 
 
-def test_what_is_set_is_all_that_changes():
+def test_options_change_only_the_fields_they_set():
     assert PretrainingOptions().changes("tiny") == {}
     changes = PretrainingOptions.read(EVERY_PRETRAINING).changes("small")
 
@@ -61,7 +61,7 @@ def test_what_is_set_is_all_that_changes():
     assert (config.token_mask_share, config.set_mask_share, config.d_model) == (0.15, 0.3, 256)
 
 
-def test_sets_without_an_order_have_no_hours_of_the_presets_time2vec():
+def test_set_position_none_drops_the_hours_of_the_presets_time2vec():
     options = PretrainingOptions.from_text("set_position=none")
     assert options.changes("paper") == {"set_position": None, "time2vec": "days"}
     assert options.changes("tiny") == {"set_position": None}
@@ -88,7 +88,7 @@ def test_contradicting_options_are_refused(preset, text, sentence):
     assert str(caught.value).endswith(".")
 
 
-def test_a_scale_is_refused_where_the_preset_has_no_time2vec():
+def test_a_time2vec_scale_is_refused_without_time2vec():
     scale = PretrainingOptions.from_text("time2vec_scale=2")
     with pytest.raises(NestError, match="the preset tiny has no Time2Vec"):
         scale.changes("tiny")
@@ -111,7 +111,7 @@ def test_a_scale_is_refused_where_the_preset_has_no_time2vec():
         (FineTuningOptions, "readout=mean", "readout must be 'cls' or 'history'"),
     ],
 )
-def test_an_option_or_value_that_is_none_is_refused(kind, text, sentence):
+def test_unknown_options_and_values_are_refused(kind, text, sentence):
     with pytest.raises(NestError) as caught:
         kind.from_text(text)
     assert str(caught.value).startswith(sentence)

@@ -19,7 +19,7 @@ from schemas.tables.leak_audit import LeakAudit
 from schemas.tables.seqset import SEQSET
 from tests.silent_faults.fault import Check, Findings, Oddity, Sandbox, SilentFault, Use
 from tests.silent_faults.leaky_world import Plant, Stay, write_leaky_hospital
-from tests.support.factories.shards import card_anew
+from tests.support.factories.shards import rewrite_card
 
 ASSET = "mimic_mortality_leak_audit"
 FUTURE = Check(ASSET, "future_changes_nothing")
@@ -154,7 +154,7 @@ def later_stay_first(sandbox: Sandbox) -> None:
         table.column_names.index("start"), "start", pa.array(start).cast(pa.timestamp("us"))
     )
     write_table(later_table, file, SEQSET, made_by="test")
-    card_anew(file)
+    rewrite_card(file)
 
 
 def label_rows(sandbox: Sandbox, change: Any) -> None:

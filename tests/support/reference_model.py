@@ -1,7 +1,7 @@
-"""NEST as the paper draws it: [subjects, sets, rows] padded, float64, masked sets written out, in tests.
+"""A reference implementation of NEST for tests: padded [patients, sets, rows], float64, masked sets written out.
 
-Shares no code with the packed model: it reads its weights by name and computes everything in the plainest
-way, positions by loops, attention by explicit softmax.
+It shares no code with the packed model: it reads weights by name and computes everything in the simplest way, positions
+by loops, attention by an explicit softmax.
 """
 
 import math
@@ -21,18 +21,18 @@ PAD, UNK, CLS, SEP, MASK = range(5)
 
 @dataclass
 class Padded:
-    """B subjects, m sets, n rows."""
+    """A padded batch of B patients, m sets and n rows."""
 
     tokens: Tensor  # i64 [B, m, n]
     hours: Tensor  # f64 [B, m, n]
     days: Tensor  # f64 [B, m]
     row_exists: Tensor  # bool [B, m, n]
     set_exists: Tensor  # bool [B, m]
-    packed_row: Tensor  # i64 [B, m, n], -1 for padding and for the rows a masked set is written out to
+    packed_row: Tensor  # i64 [B, m, n], -1 for padding and for the added rows of masked sets
 
 
 def pad(batch: PackedBatch, masked_sets: set[int], config: ModelConfig) -> Padded:
-    """Write a packed batch out; each of `masked_sets` becomes its [CLS] and n - 1 rows [MASK] at time 0."""
+    """Pad a packed batch; each of `masked_sets` becomes its [CLS] and n - 1 rows [MASK] at time 0."""
     set_bounds, subject_bounds = batch.set_offsets.tolist(), batch.subject_offsets.tolist()
     subjects = [range(first, end) for first, end in pairwise(subject_bounds)]
     shape = (len(subjects), max(map(len, subjects)), config.max_set_rows)
@@ -49,26 +49,22 @@ def pad(batch: PackedBatch, masked_sets: set[int], config: ModelConfig) -> Padde
                 row_exists[b, s, i], packed_row[b, s, i] = True, row
             if index in masked_sets:
                 tokens[b, s, 1:], hours[b, s, 1:], row_exists[b, s, 1:] = MASK, 0.0, True
-    tokens[:, :, 0], row_exists[:, :, 0] = (
-        CLS,
-        True,
-    )  # a set that is not there still needs a key for its softmax
+    # a missing set still needs a key for its softmax
+    tokens[:, :, 0], row_exists[:, :, 0] = CLS, True
     return Padded(tokens, hours, days, row_exists, set_exists, packed_row)
 
 
-def encode(weights: dict[str, Tensor], config: ModelConfig, padded: Padded) -> Tensor:
+def encode(weights: dict[str, Tensor], config: ModelConfig, batch: Padded) -> Tensor:
     """Return every padded row after the final norm, [B, m, n, d_model]."""
-    x = weights["embedding.weight"][padded.tokens]
+    x = weights["embedding.weight"][batch.tokens]
     if config.time2vec in ("hours", "hours+days"):
-        x = x + time2vec(weights, "hours", padded.hours, config.time2vec_scale)
+        x = x + time2vec(weights, "hours", batch.hours, config.time2vec_scale)
     if config.time2vec in ("days", "hours+days"):
-        x = x + time2vec(weights, "days", padded.days, config.time2vec_scale)[:, :, None]
+        x = x + time2vec(weights, "days", batch.days, config.time2vec_scale)[:, :, None]
     for layer in range(config.layers):
-        position = padded.hours if config.set_position == "hours" else None
-        x = block(weights, f"layers.{layer}.set_wise", config, x, padded.row_exists, position)
-        heads = block(
-            weights, f"layers.{layer}.cross_set", config, x[:, :, 0], padded.set_exists, padded.days
-        )
+        position = batch.hours if config.set_position == "hours" else None
+        x = block(weights, f"layers.{layer}.set_wise", config, x, batch.row_exists, position)
+        heads = block(weights, f"layers.{layer}.cross_set", config, x[:, :, 0], batch.set_exists, batch.days)
         x = torch.cat([heads[:, :, None], x[:, :, 1:]], dim=2)
     return layer_norm(x, weights["norm.weight"])
 
@@ -81,22 +77,22 @@ def block(
     exists: Tensor,
     position: Tensor | None,
 ) -> Tensor:
-    """x [..., length, d_model], exists [..., length]; attention over the length."""
-    normed = layer_norm(x, weights[f"{name}.attention_norm.weight"])
+    """Apply a block to x [..., length, d_model], with attention over the length; exists is [..., length]."""
+    inputs = layer_norm(x, weights[f"{name}.attention_norm.weight"])
     w_q, w_k, w_v = weights[f"{name}.attention.query_key_value.weight"].split(config.d_model)
     d_head = config.d_model // config.heads
-    gathered = []
+    head_outputs = []
     for head in range(config.heads):
         part = slice(head * d_head, (head + 1) * d_head)
-        q, k, v = normed @ w_q[part].T, normed @ w_k[part].T, normed @ w_v[part].T
+        q, k, v = inputs @ w_q[part].T, inputs @ w_k[part].T, inputs @ w_v[part].T
         if position is not None:
             q, k = turn(q, position), turn(k, position)
         scores = q @ k.transpose(-1, -2) / math.sqrt(d_head)
         scores = scores.masked_fill(~exists[..., None, :], -math.inf)
-        gathered.append(scores.softmax(-1) @ v)
-    x = x + torch.cat(gathered, dim=-1) @ weights[f"{name}.attention.out.weight"].T
-    normed = layer_norm(x, weights[f"{name}.feed_forward_norm.weight"])
-    gate, value = (normed @ weights[f"{name}.feed_forward.gate_value.weight"].T).split(config.d_ff, dim=-1)
+        head_outputs.append(scores.softmax(-1) @ v)
+    x = x + torch.cat(head_outputs, dim=-1) @ weights[f"{name}.attention.out.weight"].T
+    inputs = layer_norm(x, weights[f"{name}.feed_forward_norm.weight"])
+    gate, value = (inputs @ weights[f"{name}.feed_forward.gate_value.weight"].T).split(config.d_ff, dim=-1)
     return x + (gelu(gate) * value) @ weights[f"{name}.feed_forward.out.weight"].T
 
 
@@ -112,7 +108,7 @@ def turn(x: Tensor, position: Tensor) -> Tensor:
 
 
 def time2vec(weights: dict[str, Tensor], unit: str, time: Tensor, scale: float) -> Tensor:
-    """Kazemi et al. 2019, equation 1: [...] → [..., d_model]."""
+    """Embed times by Kazemi et al. 2019, equation 1: [...] → [..., d_model]."""
     frequency, phase = weights[f"time2vec.{unit}.frequency"], weights[f"time2vec.{unit}.phase"]
     angle = time[..., None] * frequency + phase
     first = torch.arange(len(frequency)) == 0
@@ -120,8 +116,8 @@ def time2vec(weights: dict[str, Tensor], unit: str, time: Tensor, scale: float) 
 
 
 def layer_norm(x: Tensor, weight: Tensor) -> Tensor:
-    centred = x - x.mean(-1, keepdim=True)
-    return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+    offsets = x - x.mean(-1, keepdim=True)
+    return offsets / (offsets.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -129,21 +125,24 @@ def gelu(x: Tensor) -> Tensor:
 
 
 def losses(
-    weights: dict[str, Tensor], config: ModelConfig, original: PackedBatch, masked: MaskedBatch
+    weights: dict[str, Tensor], config: ModelConfig, original: PackedBatch, masked_batch: MaskedBatch
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return hidden [rows of the masked batch, d_model], MLM, MSM and own sets, targets taken from the original."""
-    masked_sets = found_masked_sets(original, masked.batch, config)
-    padded = pad(masked.batch, masked_sets, config)
-    x = encode(weights, config, padded)
-    places = {int(row): place for place, row in _places(padded.packed_row)}
-    hidden = torch.stack([x[places[row]] for row in range(len(masked.batch.tokens))])
+    """Return the hidden states [rows of the masked batch, d_model] and the MLM, MSM and own-set losses.
 
-    bounds, shown = original.set_offsets.tolist(), masked.batch.set_offsets.tolist()
+    Targets are taken from the original batch.
+    """
+    masked_sets = find_masked_sets(original, masked_batch.batch, config)
+    padded_batch = pad(masked_batch.batch, masked_sets, config)
+    x = encode(weights, config, padded_batch)
+    places = {int(row): place for place, row in _places(padded_batch.packed_row)}
+    hidden_states = torch.stack([x[places[row]] for row in range(len(masked_batch.batch.tokens))])
+
+    bounds, visible_offsets = original.set_offsets.tolist(), masked_batch.batch.set_offsets.tolist()
     mlm_terms, msm_terms = [], []
-    for row in masked.mlm_rows.tolist():
-        index = max(s for s in range(original.sets) if shown[s] <= row)
-        target = int(original.tokens[bounds[index] + row - shown[index]])
-        logits = hidden[row] @ weights["embedding.weight"].T
+    for row in masked_batch.mlm_rows.tolist():
+        index = max(s for s in range(original.sets) if visible_offsets[s] <= row)
+        target = int(original.tokens[bounds[index] + row - visible_offsets[index]])
+        logits = hidden_states[row] @ weights["embedding.weight"].T
         mlm_terms.append(-logits.log_softmax(-1)[target])
     own_terms = []
     for index in range(original.sets):
@@ -151,11 +150,16 @@ def losses(
         counts = Counter(token for token in events if token > MASK)
         if not counts:
             continue
-        predicted = set_head(weights, config, hidden[shown[index]]).log_softmax(-1)
+        log_probabilities = set_head(weights, config, hidden_states[visible_offsets[index]]).log_softmax(-1)
         shares = {token: count / counts.total() for token, count in counts.items()}
-        divergence = sum(share * (math.log(share) - predicted[t]) for t, share in shares.items())
+        divergence = sum(share * (math.log(share) - log_probabilities[t]) for t, share in shares.items())
         (msm_terms if index in masked_sets else own_terms).append(divergence)
-    return hidden, _mean(mlm_terms, hidden), _mean(msm_terms, hidden), _mean(own_terms, hidden)
+    return (
+        hidden_states,
+        _mean(mlm_terms, hidden_states),
+        _mean(msm_terms, hidden_states),
+        _mean(own_terms, hidden_states),
+    )
 
 
 def set_head(weights: dict[str, Tensor], config: ModelConfig, cls_row: Tensor) -> Tensor:
@@ -166,10 +170,10 @@ def set_head(weights: dict[str, Tensor], config: ModelConfig, cls_row: Tensor) -
 
 
 def read_out(weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch, items: list[int]) -> Tensor:
-    """Return [subjects, parts, d_model], what a task's head reads of each subject of a batch without masks.
+    """Return the readout of each patient of a batch without masks, [subjects, parts, d_model].
 
     Args:
-        items: of each token the item it measures, negative where it measures none.
+        items: the item each token measures, negative if it measures none.
     """
     x = encode(weights, config, pad(batch, set(), config))
     set_bounds, nothing = batch.set_offsets.tolist(), torch.zeros(config.d_model, dtype=x.dtype)
@@ -183,11 +187,11 @@ def read_out(weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch
             [weights["embedding.weight"][token] for token in batch.tokens[a + 1 : b]]
             for a, b in pairwise(set_bounds[first : end + 1])
         ]
-        before = embedded[-2] if len(embedded) > 1 else []
+        previous = embedded[-2] if len(embedded) > 1 else []
         history = [row for rows in embedded[:-1] for row in rows]
-        means = [torch.stack(rows).mean(0) if rows else nothing for rows in (embedded[-1], before, history)]
+        means = [torch.stack(rows).mean(0) if rows else nothing for rows in (embedded[-1], previous, history)]
         changes = [new - old for new, old in pairwise(last_first[:3])]
-        of_means = means[0] - means[1] if embedded[-1] and before else nothing
+        of_means = means[0] - means[1] if embedded[-1] and previous else nothing
         hours = batch.hours[set_bounds[end - 1] + 1 : set_bounds[end]].double().tolist()
         read.append(
             torch.stack(
@@ -215,13 +219,13 @@ def drift(rows: list[Tensor], hours: list[float]) -> Tensor:
 def values_by_item(
     weights: dict[str, Tensor], batch: PackedBatch, items: list[int], index: int
 ) -> dict[int, list[tuple[Tensor, float]]]:
-    """Return the embeddings and hours of what a set measures, by item."""
+    """Return the embeddings and hours of a set's measured values, by item."""
     values: dict[int, list[tuple[Tensor, float]]] = {}
     for row in range(int(batch.set_offsets[index]) + 1, int(batch.set_offsets[index + 1])):
         token = int(batch.tokens[row])
         if items[token] >= 0:
-            one = (weights["embedding.weight"][token], float(batch.hours[row]))
-            values.setdefault(items[token], []).append(one)
+            value = (weights["embedding.weight"][token], float(batch.hours[row]))
+            values.setdefault(items[token], []).append(value)
     return values
 
 
@@ -257,15 +261,15 @@ def item_drift(weights: dict[str, Tensor], batch: PackedBatch, items: list[int],
 
 
 def history_head(weights: dict[str, Tensor], parts: Tensor) -> Tensor:
-    normed = [layer_norm(parts[:, k], weights[f"norms.{k}.weight"]) for k in range(parts.shape[1])]
-    x = torch.cat(normed, dim=1)
+    parts_list = [layer_norm(parts[:, k], weights[f"norms.{k}.weight"]) for k in range(parts.shape[1])]
+    x = torch.cat(parts_list, dim=1)
     curve = gelu(x @ weights["dense.weight"].T + weights["dense.bias"])
     logits = curve @ weights["out.weight"].T + weights["out.bias"]
     return logits + x @ weights["line.weight"].T if "line.weight" in weights else logits
 
 
 def votes(weights: dict[str, Tensor], embedding: Tensor, batch: PackedBatch) -> Tensor:
-    """Return [subjects, classes]: each class's attention over the last set's events, and over all before it."""
+    """Return logits [subjects, classes] by each class's attention over the last set's events and over earlier ones."""
     read = []
     for first, end in pairwise(batch.subject_offsets.tolist()):
         logits = torch.zeros_like(weights["score.0.bias"]) + embedding.sum() * 0
@@ -284,17 +288,19 @@ def votes(weights: dict[str, Tensor], embedding: Tensor, batch: PackedBatch) -> 
     return torch.stack(read)
 
 
-def found_masked_sets(original: PackedBatch, shown: PackedBatch, config: ModelConfig) -> set[int]:
-    """Sets whose second row carries the bias of a masked set (with n = 2 there is none to tell them by)."""
+def find_masked_sets(original: PackedBatch, masked_batch: PackedBatch, config: ModelConfig) -> set[int]:
+    """Return the sets whose second row has the key bias of a masked set (with n = 2 the bias is 0)."""
     assert config.max_set_rows > 2
-    second = [row + 1 for row in shown.set_offsets[:-1].tolist()]
-    lengths = shown.set_offsets.diff().tolist()
-    return {s for s in range(original.sets) if lengths[s] == 2 and float(shown.key_bias[second[s]]) > 0}
+    second = [row + 1 for row in masked_batch.set_offsets[:-1].tolist()]
+    lengths = masked_batch.set_offsets.diff().tolist()
+    return {
+        s for s in range(original.sets) if lengths[s] == 2 and float(masked_batch.key_bias[second[s]]) > 0
+    }
 
 
 def _places(packed_row: Tensor) -> list[tuple[tuple[int, ...], int]]:
     return [(tuple(place), int(packed_row[tuple(place)])) for place in (packed_row >= 0).nonzero().tolist()]
 
 
-def _mean(terms: list[Tensor], hidden: Tensor) -> Tensor:
-    return torch.stack(terms).mean() if terms else hidden.sum() * 0
+def _mean(terms: list[Tensor], hidden_states: Tensor) -> Tensor:
+    return torch.stack(terms).mean() if terms else hidden_states.sum() * 0

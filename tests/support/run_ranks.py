@@ -1,4 +1,4 @@
-"""A very small pretraining, here or on ranks: `torchrun … -m tests.support.run_ranks WORLD OUT STRATEGY SECONDS`."""
+"""A small pretraining, in this process or on ranks: `torchrun … -m tests.support.run_ranks WORLD OUT STRATEGY SECONDS`."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ from nest_model.training.telemetry import NullTelemetry, Telemetry
 from tests.support.commands import ROOT
 from tests.support.factories.world import World, pretrain_small, runtime
 
-# several micro-batches a step, of few and of many rows, and a last step of 4 patients
+# steps of several micro-batches with few and many rows, and a last step of 4 patients
 SEVERAL_GROUPS = {"decays": "matrices", "clip_norm": 1.0, "starts_at_shares": True, "shares_embeddings": True}
 RECIPE = Recipe(
     learning_rate=1e-3,
@@ -33,14 +33,14 @@ def train(world: World, out: Path, strategy: str = "auto", seconds_between_state
     telemetry = Telemetry(out) if torchrun.rank() == 0 else NullTelemetry()
     with StopRequest().handling_signals() as stop:
         fabric = launch_fabric("cpu", threads=1, strategy=strategy)
-        on = runtime(out, fabric, telemetry, stop, seconds_between_states=seconds_between_states)
-        pretrain_small(world, on, out, RECIPE)
+        run_settings = runtime(out, fabric, telemetry, stop, seconds_between_states=seconds_between_states)
+        pretrain_small(world, run_settings, out, RECIPE)
 
 
-def on_ranks(*arguments: object, ranks: int = 2, restarts: int = 0) -> subprocess.Popen:
-    """Start `python -m <arguments>` on ranks that find each other at a port of the system's choosing.
+def start_ranks(*arguments: object, ranks: int = 2, restarts: int = 0) -> subprocess.Popen:
+    """Start `python -m <arguments>` on ranks that meet at a free port.
 
-    The agent would keep one store for all attempts, where ranks that start again find addresses of those that ended.
+    The setting keeps the agent from sharing its store between attempts, where restarted ranks would find old addresses.
     """
     return subprocess.Popen(
         [
@@ -54,24 +54,24 @@ def on_ranks(*arguments: object, ranks: int = 2, restarts: int = 0) -> subproces
     )
 
 
-def ended(process: subprocess.Popen) -> str:
-    """Wait for ranks to end and return what they said; where they do not in five minutes, end them."""
+def wait_for_ranks(process: subprocess.Popen) -> str:
+    """Wait for ranks to end and return their stderr; terminate them after five minutes."""
     try:
         return process.communicate(timeout=300)[1]
     except subprocess.TimeoutExpired:
-        process.terminate()  # torchrun ends its ranks; they are in sessions of their own
+        process.terminate()  # torchrun ends its ranks, which are in separate sessions
         process.wait(timeout=60)
         raise
 
 
-def trained_on_ranks(
-    world: World, out: Path, strategy: str = "auto", seconds: float = 60, **more: int
+def train_on_ranks(
+    world: World, out: Path, strategy: str = "auto", seconds: float = 60, **options: int
 ) -> str:
-    """Run `train` on ranks to its end and return what it said."""
-    process = on_ranks("tests.support.run_ranks", world.root, out, strategy, seconds, **more)
-    said = ended(process)
-    assert process.returncode == 0, said
-    return said
+    """Run `train` on ranks to its end and return its stderr."""
+    process = start_ranks("tests.support.run_ranks", world.root, out, strategy, seconds, **options)
+    output = wait_for_ranks(process)
+    assert process.returncode == 0, output
+    return output
 
 
 if __name__ == "__main__":

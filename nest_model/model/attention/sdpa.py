@@ -120,8 +120,8 @@ def _attend_bucket(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Non
 
 
 MAX_KEYS_IN_FLOAT32 = 512
-"""Up to this many keys bfloat16 is not faster than float32 on a CPU. Forward and backward on an AMD EPYC (Zen 4) took
-1.5 to 1.8 times as long on 128 keys, 1.1 times on 256, as long on 512, and 0.87 times on 2,048."""
+"""Up to this many keys bfloat16 is not faster than float32 on a CPU. Forward and backward on an AMD EPYC (Zen 4)
+took 1.5 to 1.8 times as long on 128 keys, 1.1 times on 256, as long on 512, and 0.87 times on 2,048."""
 
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:

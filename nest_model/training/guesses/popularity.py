@@ -65,7 +65,7 @@ class Popularity:
     def mean_set(self) -> np.ndarray:
         """The constant guess at a set: the smoothed mean of the sets' distributions, (s + h) / (S + V · h).
 
-        s is the sum of the token's shares over S sets; h = S / 2N is the share of half a token in a mean set, or ½.
+        s is the sum of the token's shares over S sets; h = S / 2N is half a token's share of a mean set, or ½.
         """
         return _smoothed(self.shares, HALF * self.sets / self.tokens.sum() if self.sets else HALF)
 

@@ -14,7 +14,7 @@ from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError, NestError
 from schemas.tables.labels import Features, Task
 from tests.nest_model.commands.test_finetune import pretrained_model, tune, world  # noqa: F401 (fixtures)
-from tests.support.factories.shards import DAY_US, HOUR_US, card_anew, read_rows, set_row
+from tests.support.factories.shards import DAY_US, HOUR_US, read_rows, rewrite_card, set_row
 from tests.support.factories.world import make_world
 
 TASK = Task(
@@ -94,7 +94,7 @@ def test_scoring_output_does_not_disclose_a_small_number_left_out(finetuned_run,
     end[early_leavers] = table["start"].to_numpy()[early_leavers] + np.timedelta64(1, "h")
     at = table.column_names.index("end")
     pq.write_table(table.set_column(at, table.schema.field("end"), pa.array(end, pa.timestamp("us"))), shard)
-    card_anew(shard)
+    rewrite_card(shard)
 
     with caplog.at_level("INFO", logger="nest"):
         predictions = score(finetuned_run, new.seqset, tmp_path / "out.parquet")

@@ -18,7 +18,7 @@ from schemas.errors import NestError
 from tests.support.factories.world import (
     StopAfter,
     World,
-    changed_world,
+    copy_world,
     make_world,
     pretrain_small,
     runtime,
@@ -178,7 +178,7 @@ def test_a_non_finite_loss_error_names_the_rows(world, tmp_path):
         if (row["subject_id"], row["set_index"]) == (23, 0):
             row["hours"][0] = math.nan
 
-    world_with_nan = changed_world(world, tmp_path / "world", spoil)
+    world_with_nan = copy_world(world, tmp_path / "world", spoil)
     with pytest.raises(NestError, match="the loss is not finite") as error:
         train(world_with_nan, tmp_path / "out", recipe=Recipe(**{**vars(RECIPE), "examples_per_step": 1}))
 

@@ -25,7 +25,7 @@ from schemas.tables.events import KINDS
 from tests.support.factories.world import (
     SIGN,
     World,
-    changed_world,
+    copy_world,
     make_world,
     pretrain_small,
     runtime,
@@ -46,7 +46,7 @@ def with_the_sign_a_drug(row: dict) -> None:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> World:
     root = tmp_path_factory.mktemp("world")
-    return changed_world(make_world(root / "one", subjects=90), root / "two", with_the_sign_a_drug)
+    return copy_world(make_world(root / "one", subjects=90), root / "two", with_the_sign_a_drug)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_loss_equals_the_difference_to_shards_without_the_events(world, finetune
         places = [place for place, kind in enumerate(row["kinds"]) if kind != MED]
         row |= {name: [row[name][place] for place in places] for name in PARALLEL}
 
-    other_world = changed_world(world, tmp_path / "other", without_drugs)
+    other_world = copy_world(world, tmp_path / "other", without_drugs)
     predict(
         model=finetuned_run / "model", seqset=other_world.seqset, index=index_of(world, tmp_path / "index.parquet"),
         out=tmp_path / "out.parquet", fabric=launch_fabric("cpu", threads=1), telemetry=Telemetry(tmp_path),

@@ -1,5 +1,5 @@
 # ruff: noqa: F811 (fixtures of another file)
-"""What no model may learn from or look at: scrambled or buried in noise, it must change nothing, bit for bit."""
+"""Forbidden labels and events, scrambled or replaced by noise, must not change any result by a single bit."""
 
 import json
 
@@ -21,9 +21,9 @@ from tests.support.factories.shards import DAY_US, HOUR_US
 from tests.support.factories.world import (
     SIGN,
     World,
-    changed_world,
+    copy_world,
+    flip_labels,
     make_world,
-    with_labels_flipped,
     write_labels,
 )
 
@@ -35,67 +35,67 @@ def weights(folder) -> bytes:
     return (folder / "model" / "model.safetensors").read_bytes()
 
 
-def test_labels_of_the_test_split_train_nothing(world, pretrained_model, tmp_path):
-    other = with_labels_flipped(world, tmp_path / "world", "test")
-    model, again = (
+def test_test_labels_do_not_change_the_model(world, pretrained_model, tmp_path):
+    flipped_world = flip_labels(world, tmp_path / "world", "test")
+    model, flipped_model = (
         tune(world, pretrained_model, tmp_path / "a"),
-        tune(other, pretrained_model, tmp_path / "b"),
+        tune(flipped_world, pretrained_model, tmp_path / "b"),
     )
 
-    assert weights(again) == weights(model)
+    assert weights(flipped_model) == weights(model)
     for file in ("config.json", "README.md"):
-        assert (again / "model" / file).read_bytes() == (model / "model" / file).read_bytes()
+        assert (flipped_model / "model" / file).read_bytes() == (model / "model" / file).read_bytes()
 
 
-def test_labels_of_the_validation_split_choose_an_epoch_and_train_nothing(
-    world, pretrained_model, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(finetuning_task, "scorable", lambda *_: [0])  # so small a split is told nothing of
-    other = with_labels_flipped(world, tmp_path / "world", "val")
+def test_validation_labels_do_not_change_the_weights_of_an_epoch(world, pretrained_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(finetuning_task, "scorable", lambda *_: [0])  # disclose so small a split
+    flipped_world = flip_labels(world, tmp_path / "world", "val")
     models = [
-        tune(one, pretrained_model, tmp_path / name, epochs=1) for name, one in (("a", world), ("b", other))
+        tune(source, pretrained_model, tmp_path / name, epochs=1)
+        for name, source in (("a", world), ("b", flipped_world))
     ]
 
     assert weights(models[0]) == weights(models[1])
     validation = [
-        json.loads((one / "model" / "metrics.json").read_text())["validation"]["val_loss"] for one in models
+        json.loads((source / "model" / "metrics.json").read_text())["validation"]["val_loss"]
+        for source in models
     ]
     assert validation[0] != validation[1]
 
 
-def pretrained_on(world: World, folder) -> tuple[bytes, list[dict]]:
-    found = train(world, folder)
-    return found, json.loads((folder / "metrics.json").read_text())["history"]
+def pretrain_on(world: World, folder) -> tuple[bytes, list[dict]]:
+    model_bytes = train(world, folder)
+    return model_bytes, json.loads((folder / "metrics.json").read_text())["history"]
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
-def test_a_pretraining_learns_from_its_training_patients_and_stops_on_its_validation_patients(
-    tmp_path, split
-):
-    """The splits of the pretraining, which are not those of the tasks."""
+def test_pretraining_uses_its_own_train_and_validation_splits(tmp_path, split):
+    """The pretraining has splits of its own, different from those of the tasks."""
     world = make_world(tmp_path / "world")
     people = pq.read_table(world.subjects).to_pylist()
-    chosen = {one["subject_id"] for one in people if one["pretrain_split"] == split}
+    split_patients = {
+        model_bytes["subject_id"] for model_bytes in people if model_bytes["pretrain_split"] == split
+    }
 
     def change(row: dict) -> None:
-        if row["subject_id"] in chosen:
+        if row["subject_id"] in split_patients:
             row["tokens"] = [SIGN] * len(row["tokens"])
 
-    one, history = pretrained_on(world, tmp_path / "a")
-    other, changed = pretrained_on(changed_world(world, tmp_path / "changed", change), tmp_path / "b")
+    model_bytes, history = pretrain_on(world, tmp_path / "a")
+    copy_bytes, copy_history = pretrain_on(copy_world(world, tmp_path / "changed", change), tmp_path / "b")
     train_losses, val_losses = ([h[name] for h in history] for name in ("train_loss", "val_loss"))
 
-    assert (train_losses == [h["train_loss"] for h in changed]) == (split != "train")
-    assert (val_losses == [h["val_loss"] for h in changed]) == (split == "test")
+    assert (train_losses == [h["train_loss"] for h in copy_history]) == (split != "train")
+    assert (val_losses == [h["val_loss"] for h in copy_history]) == (split == "test")
     if split == "test":
-        assert one == other
+        assert model_bytes == copy_bytes
 
 
 @pytest.fixture(scope="module")
 def worlds(world, tmp_path_factory) -> tuple[World, World]:
-    """The last stay of each patient, clean and with signs nobody may see: later ones, and diagnoses of that stay."""
+    """Return labels on each patient's last stay, without and with forbidden signs: later ones, and diagnoses of the stay."""
     root = tmp_path_factory.mktemp("worlds")
-    clean = changed_world(world, root / "clean", lambda row: None)
+    clean = copy_world(world, root / "clean", lambda row: None)
     rows, split = list({row[0]: row for row in rows_of(world)}.values()), splits_of(world)
     write_labels(clean.labels, rows, split, features=WITHOUT_DIAGNOSES)
     index = {encounter: start_us + DAY_US for _, encounter, start_us, _ in rows}
@@ -114,46 +114,46 @@ def worlds(world, tmp_path_factory) -> tuple[World, World]:
             row["times"].append(time)
             row["available"].append(available)
 
-    return clean, changed_world(clean, root / "noisy", add_noise)
+    return clean, copy_world(clean, root / "noisy", add_noise)
 
 
 @pytest.fixture(scope="module")
-def tuned(worlds, pretrained_model, tmp_path_factory):
-    return [tune(one, pretrained_model, tmp_path_factory.mktemp("tuned")) for one in worlds]
+def finetuned_roots(worlds, pretrained_model, tmp_path_factory):
+    return [tune(source, pretrained_model, tmp_path_factory.mktemp("finetuned_roots")) for source in worlds]
 
 
-def test_noise_nobody_may_see_changes_no_fine_tuned_model_and_no_probability(tuned):
-    clean, noisy = tuned
+def test_forbidden_noise_does_not_change_a_finetuned_model(finetuned_roots):
+    clean, noisy = finetuned_roots
 
     assert weights(clean) == weights(noisy)
     for file in ("predictions.parquet", "metrics.json"):
         assert (clean / "report" / file).read_bytes() == (noisy / "report" / file).read_bytes()
 
 
-@pytest.mark.parametrize("listed", [True, False])
-def test_noise_nobody_may_see_changes_no_probability_of_a_new_patient(worlds, tuned, tmp_path, listed):
-    found = []
-    for name, one in zip(("clean", "noisy"), worlds, strict=True):
+@pytest.mark.parametrize("has_index", [True, False])
+def test_forbidden_noise_does_not_change_predictions_of_new_patients(
+    worlds, finetuned_roots, tmp_path, has_index
+):
+    tables = []
+    for name, source in zip(("clean", "noisy"), worlds, strict=True):
         predict(
-            model=tuned[0] / "model",
-            seqset=one.seqset,
-            index=one.labels if listed else None,
+            model=finetuned_roots[0] / "model",
+            seqset=source.seqset,
+            index=source.labels if has_index else None,
             out=tmp_path / name / "predictions.parquet",
             fabric=launch_fabric("cpu", threads=1),
             telemetry=Telemetry(tmp_path / name),
         )
-        found.append(pq.read_table(tmp_path / name / "predictions.parquet"))
+        tables.append(pq.read_table(tmp_path / name / "predictions.parquet"))
 
-    assert len(found[0]) > 20
-    assert found[0].equals(found[1])
+    assert len(tables[0]) > 20
+    assert tables[0].equals(tables[1])
 
 
 @pytest.mark.parametrize(
     ("features", "later_us"), [(WITHOUT_DIAGNOSES, 2 * HOUR_US), (Features(), 0), (Features(clock="time"), 0)]
 )
-def test_a_selector_that_lets_something_through_is_counted_row_by_row(
-    worlds, monkeypatch, features, later_us
-):
+def test_count_leaks_counts_rows_of_a_leaking_selector(worlds, monkeypatch, features, later_us):
     def leaking(seqsets, _, subject_id, encounter_id, predict_at_us):
         return select(seqsets, features, subject_id, encounter_id, predict_at_us + later_us)
 

@@ -1,4 +1,4 @@
-"""Rows told to a person are the rows of the shards, whatever shard they are in."""
+"""Reported rows are the rows of the shards."""
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -8,7 +8,7 @@ from nest_model.data.selection import whole_subjects
 from tests.support.factories.shards import read_rows, set_row
 
 
-def test_every_subject_is_found_in_its_shard_and_neighbours_in_one_range(tmp_path):
+def test_shard_rows_locates_patients_and_joins_neighbours(tmp_path):
     rows = [
         set_row(subject, index, 10 * subject + index, index, [(7, 3, index, index)])
         for subject in range(1, 10)
@@ -16,33 +16,33 @@ def test_every_subject_is_found_in_its_shard_and_neighbours_in_one_range(tmp_pat
     ]
     seqsets = read_rows(tmp_path, rows, shards=3)
 
-    def found(*subjects: int) -> list[ShardRows]:
-        chosen = seqsets.subject_rows(np.array(subjects))
-        return shard_rows(seqsets, whole_subjects(seqsets, chosen))
+    def rows_of_subjects(*subjects: int) -> list[ShardRows]:
+        positions = seqsets.subject_rows(np.array(subjects))
+        return shard_rows(seqsets, whole_subjects(seqsets, positions))
 
     for subject in range(1, 10):
-        (where,) = found(subject)
-        ids = pq.read_table(tmp_path / where.shard)["subject_id"].to_pylist()
-        assert [row for row, of in enumerate(ids) if of == subject] == list(
-            range(where.first_row, where.last_row + 1)
+        (run,) = rows_of_subjects(subject)
+        ids = pq.read_table(tmp_path / run.shard)["subject_id"].to_pylist()
+        assert [row for row, owner in enumerate(ids) if owner == subject] == list(
+            range(run.first_row, run.last_row + 1)
         )
-    assert [str(where) for where in found(1, 2, 4)] == [
+    assert [str(run) for run in rows_of_subjects(1, 2, 4)] == [
         "part-00000.parquet rows 0–4",
         "part-00001.parquet rows 0–1",
     ]
-    assert len(found(1, 3)) == 2, "of one shard, but not neighbours"
+    assert len(rows_of_subjects(1, 3)) == 2, "of one shard, but not neighbours"
 
 
-def test_a_shard_without_a_set_counts_for_nothing(tmp_path):
+def test_shard_rows_skips_an_empty_shard(tmp_path):
     rows = [set_row(subject, 0, subject, 0, [(7, 3, 0, 0)]) for subject in (1, 2)]
     seqsets = read_rows(tmp_path, rows, shards=3)
-    (where,) = shard_rows(seqsets, whole_subjects(seqsets, np.array([1])))
+    (run,) = shard_rows(seqsets, whole_subjects(seqsets, np.array([1])))
 
-    assert where == ShardRows("part-00001.parquet", 0, 0)
+    assert run == ShardRows("part-00001.parquet", 0, 0)
 
 
-def test_many_ranges_are_cut_short_and_counted():
-    many = [ShardRows("part-00000.parquet", row, row) for row in range(0, 2000, 2)]
+def test_describe_rows_shortens_a_long_list():
+    rows = [ShardRows("part-00000.parquet", row, row) for row in range(0, 2000, 2)]
 
-    assert describe_rows(many).endswith("part-00000.parquet rows 10–10 and 994 more")
-    assert describe_rows(many[:1]) == "part-00000.parquet rows 0–0"
+    assert describe_rows(rows).endswith("part-00000.parquet rows 10–10 and 994 more")
+    assert describe_rows(rows[:1]) == "part-00000.parquet rows 0–0"

@@ -1,4 +1,4 @@
-"""Reading shards leaves nothing on the disk, tells a disk that is full, and gives what the shards hold."""
+"""Reading shards gives their content, leaves no file behind and reports a full disk."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from nest_model.data.seqsets import SeqSets
 from schemas.errors import ContractError
 from schemas.tables.seqset import SEQSET
 from tests.support.commands import ROOT
-from tests.support.factories.shards import DAY_US, card_anew, set_row, write_shards
+from tests.support.factories.shards import DAY_US, rewrite_card, set_row, write_shards
 
 ROWS = [
     set_row(subject, index, 10 * subject + index, index * DAY_US, [(7 + event, 0, event, event)] * event)
@@ -28,21 +28,21 @@ ROWS = [
 
 
 def in_process(code: str, folder: Path, temporary: Path) -> subprocess.CompletedProcess:
-    """Run Python that reads the shards of `folder`; its temporary folder is another."""
+    """Run Python code that reads the shards of `folder`, with the given temporary folder."""
     command = [sys.executable, "-c", f"from pathlib import Path; folder = Path({str(folder)!r})\n{code}"]
     settings = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
     return subprocess.run(command, env=settings, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize(("shard_count", "row_group", "at_a_time"), [(1, 100, 2), (3, 1, 100), (2, 4, 3)])
-def test_a_column_is_the_shards_end_to_end_however_they_are_cut(tmp_path, shard_count, row_group, at_a_time):
+def test_read_shards_concatenates_shards_of_any_layout(tmp_path, shard_count, row_group, at_a_time):
     write_shards(tmp_path, ROWS, shards=shard_count)
     for file in tmp_path.glob("*.parquet"):
         table = pq.read_table(file)
         pq.write_table(
             table.replace_schema_metadata({"contract": "seqset/1"}), file, row_group_size=row_group
         )
-        card_anew(file)
+        rewrite_card(file)
 
     with mock.patch.object(reader, "_SETS_AT_A_TIME", at_a_time):
         columns = reader.read_shards(tmp_path).columns
@@ -54,11 +54,11 @@ def test_a_column_is_the_shards_end_to_end_however_they_are_cut(tmp_path, shard_
     assert columns["event_offsets"].tolist() == np.cumsum([0, *(len(row["tokens"]) for row in ROWS)]).tolist()
 
 
-def test_every_column_is_as_pyarrow_reads_it_whole(tmp_path):
+def test_read_shards_gives_the_same_columns_as_pyarrow(tmp_path):
     write_shards(tmp_path, ROWS[:1])  # for its card
     table = made_shards.draw_sets(0, 300, np.random.default_rng(1)).select(SEQSET.names).cast(SEQSET)
     pq.write_table(table.replace_schema_metadata({"contract": "seqset/1"}), tmp_path / "part-00000.parquet")
-    card_anew(tmp_path / "part-00000.parquet")
+    rewrite_card(tmp_path / "part-00000.parquet")
 
     columns = reader.read_shards(tmp_path).columns
 
@@ -68,33 +68,33 @@ def test_every_column_is_as_pyarrow_reads_it_whole(tmp_path):
         assert columns[field.name].tobytes() == values.to_numpy(zero_copy_only=False).tobytes()
 
 
-def test_lists_of_different_lengths_are_refused(tmp_path):
+def test_read_shards_refuses_lists_of_different_lengths(tmp_path):
     rows = [dict(ROWS[0], hours=[0.0]), dict(ROWS[3], kinds=[])]
 
     with pytest.raises(ContractError, match="2 lists differ in length"):
         SeqSets.read(write_shards(tmp_path, rows))
 
 
-def test_nothing_lies_beside_the_shards_while_they_are_read_from_or_after(tmp_path):
+def test_read_shards_leaves_no_named_files(tmp_path):
     (tmp_path / "temporary").mkdir()
-    before = sorted(write_shards(tmp_path / "shards", ROWS, shards=2).iterdir())
+    files = sorted(write_shards(tmp_path / "shards", ROWS, shards=2).iterdir())
     code = """
 from nest_model.data.seqsets import SeqSets
 seqsets = SeqSets.read(folder)
 print(*sorted(folder.iterdir()), sep="\\n")
 assert "(deleted)" in Path("/proc/self/maps").read_text(), "mapped files without a name"
 """
-    finished = in_process(code, tmp_path / "shards", tmp_path / "temporary")
+    result = in_process(code, tmp_path / "shards", tmp_path / "temporary")
 
-    assert finished.stdout.splitlines() == [str(path) for path in before], finished.stderr
-    assert sorted((tmp_path / "shards").iterdir()) == before
+    assert result.stdout.splitlines() == [str(path) for path in files], result.stderr
+    assert sorted((tmp_path / "shards").iterdir()) == files
     assert not list((tmp_path / "temporary").iterdir())
 
 
-def test_a_read_that_is_killed_leaves_nothing(tmp_path):
-    """Killed when all columns are written and the first is to be mapped."""
+def test_read_shards_leaves_no_files_when_killed(tmp_path):
+    """The process is killed after all columns are written, before the first is mapped."""
     (tmp_path / "temporary").mkdir()
-    before = sorted(write_shards(tmp_path / "shards", ROWS, shards=2).iterdir())
+    files = sorted(write_shards(tmp_path / "shards", ROWS, shards=2).iterdir())
     code = """
 import os, signal, sys
 from nest_model.data import reader
@@ -105,15 +105,15 @@ def watch(event, arguments):
 sys.addaudithook(watch)
 reader.read_shards(folder)
 """
-    finished = in_process(code, tmp_path / "shards", tmp_path / "temporary")
+    result = in_process(code, tmp_path / "shards", tmp_path / "temporary")
 
-    assert (finished.returncode, finished.stdout) == (-signal.SIGKILL, "all is written\n"), finished.stderr
-    assert sorted((tmp_path / "shards").iterdir()) == before
+    assert (result.returncode, result.stdout) == (-signal.SIGKILL, "all is written\n"), result.stderr
+    assert sorted((tmp_path / "shards").iterdir()) == files
     assert not list((tmp_path / "temporary").iterdir())
 
 
-def test_a_disk_without_room_is_told_as_such(tmp_path):
-    """The kernel refuses this process a file of over 64 KB, as a full disk would."""
+def test_read_shards_reports_a_full_disk(tmp_path):
+    """The kernel refuses files above 64 KB, as a full disk would."""
     rows = [set_row(1, 0, 10, 0, [(7, 0, 5, 6)] * 20_000)]
     write_shards(tmp_path, rows)
     code = """
@@ -127,13 +127,13 @@ try:
 except InputError as error:
     print(error)
 """
-    finished = in_process(code, tmp_path, tmp_path)
+    result = in_process(code, tmp_path, tmp_path)
 
-    assert "cannot be unpacked there (File too large)" in finished.stdout, finished.stderr
+    assert "cannot be unpacked there (File too large)" in result.stdout, result.stderr
 
 
-def test_the_memory_that_shards_take_does_not_grow_with_them(tmp_path, monkeypatch):
-    """Anonymous memory, looked at while they are read too; pages of mapped files can be taken back at any time."""
+def test_read_shards_memory_does_not_grow_with_the_data(tmp_path, monkeypatch):
+    """Measures anonymous memory, during reading too; pages of mapped files can be reclaimed at any time."""
     code = """
 import threading
 from nest_model.process import resident_bytes
@@ -148,16 +148,16 @@ seqsets = SeqSets.read(folder)
 done.set(), looking.join()
 print(max(seen, default=0), resident_bytes("RssAnon"), before, seqsets.events)
 """
-    # one shard is held whole while it is read: one is compared with six
+    # a shard is in memory as a whole while it is read, so one shard is compared with six
     monkeypatch.setattr(made_shards, "PATIENTS_PER_SHARD", 1_000)
-    grown, events = [], []
+    growth, events = [], []
     for patients in (1_000, 6_000):
         made_shards.write_shards(tmp_path / str(patients), patients)
-        finished = in_process(code, tmp_path / str(patients), tmp_path)
-        *peaks, before, tokens = map(int, finished.stdout.split())
-        grown.append(max(peaks) - before)
+        result = in_process(code, tmp_path / str(patients), tmp_path)
+        *peaks, baseline, tokens = map(int, result.stdout.split())
+        growth.append(max(peaks) - baseline)
         events.append(tokens)
 
     bytes_of_columns = 25 * (events[1] - events[0])
     assert bytes_of_columns > 60e6
-    assert grown[1] - grown[0] < bytes_of_columns / 2
+    assert growth[1] - growth[0] < bytes_of_columns / 2

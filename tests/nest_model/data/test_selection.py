@@ -1,4 +1,4 @@
-"""Examples as ranges of events, held against the same said slowly, event by event."""
+"""Examples as ranges of events, compared with a naive selection event by event."""
 
 from itertools import pairwise
 
@@ -19,8 +19,8 @@ ROWS = [
 ]
 
 
-def made_of(sizes: list[list[int]]) -> SeqSets:
-    """Sets of so many events for each subject; every event's token is a number of its own."""
+def seqsets_of_sizes(sizes: list[list[int]]) -> SeqSets:
+    """Build patients with sets of the given numbers of events; every event has a different token."""
     per_set = np.array([size for subject in sizes for size in subject])
     per_event, per_set_zeros = np.zeros(per_set.sum()), np.zeros(len(per_set))
     sets = dict.fromkeys(
@@ -40,20 +40,20 @@ def made_of(sizes: list[list[int]]) -> SeqSets:
     )
 
 
-def said_slowly(
+def naive_limits(
     seqsets: SeqSets, subjects: list[int], *, max_sets: int, max_events: int
 ) -> list[list[list[int]]]:
-    """The events of each set of each subject within the limits."""
-    found = []
+    """Return the events of each patient's sets within the limits, by loops."""
+    events = []
     for subject in subjects:
         first, end = seqsets.subject_offsets[[subject, subject + 1]].tolist()
-        bounds = [seqsets.event_offsets[[one, one + 1]].tolist() for one in range(first, end)]
-        found.append([list(range(*pair))[:max_events] for pair in bounds[-max_sets:]])
-    return found
+        bounds = [seqsets.event_offsets[[index, index + 1]].tolist() for index in range(first, end)]
+        events.append([list(range(*pair))[:max_events] for pair in bounds[-max_sets:]])
+    return events
 
 
-def told(selection: Selection) -> list[list[list[int]]]:
-    """The events of each set of each example, by its offsets."""
+def events_by_set(selection: Selection) -> list[list[list[int]]]:
+    """Return the events of each example's sets, by the offsets."""
     sets = [part.tolist() for part in np.split(selection.events, selection.event_offsets[1:-1])]
     pairs = selection.set_offsets.tolist()
     return [sets[first:end] for first, end in pairwise(pairs)]
@@ -63,71 +63,78 @@ SIZES = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=5), min_size=1
 
 
 @given(SIZES, st.integers(1, 5), st.integers(1, 6), st.data())
-def test_ranges_hold_the_very_events_that_indices_would(sizes, max_sets, max_events, data):
-    seqsets = made_of(sizes)
+def test_selection_by_ranges_equals_selection_by_indices(sizes, max_sets, max_events, data):
+    seqsets = seqsets_of_sizes(sizes)
     places = st.integers(0, len(sizes) - 1)
     subjects = data.draw(st.lists(places, min_size=1, max_size=8))
-    slowly = said_slowly(seqsets, subjects, max_sets=max_sets, max_events=max_events)
+    expected = naive_limits(seqsets, subjects, max_sets=max_sets, max_events=max_events)
 
-    chosen = whole_subjects(seqsets, np.array(subjects))
-    limited, _ = limit_context(chosen, max_sets=max_sets, max_set_rows=max_events + 1)
+    everything = whole_subjects(seqsets, np.array(subjects))
+    as_ranges, _ = limit_context(everything, max_sets=max_sets, max_set_rows=max_events + 1)
     as_indices = Selection.of_events(
-        limited.first_set, limited.target_set, limited.event_counts, limited.events
+        as_ranges.first_set, as_ranges.target_set, as_ranges.event_counts, as_ranges.events
     )
-    picked = np.array(data.draw(st.lists(st.integers(0, len(subjects) - 1), min_size=1)))
+    examples = np.array(data.draw(st.lists(st.integers(0, len(subjects) - 1), min_size=1)))
 
-    for selection in (limited, as_indices):
-        assert told(selection) == slowly
-        taken = selection.take(picked)
-        assert told(taken) == [slowly[place] for place in picked]
-        assert taken.values(seqsets.tokens).tolist() == [100 + event for event in taken.events]
-        assert taken.rows.tolist() == [sum(len(one) + 1 for one in slowly[place]) for place in picked]
+    for selection in (as_ranges, as_indices):
+        assert events_by_set(selection) == expected
+        subset = selection.take(examples)
+        assert events_by_set(subset) == [expected[place] for place in examples]
+        assert subset.values(seqsets.tokens).tolist() == [100 + event for event in subset.events]
+        assert subset.rows.tolist() == [
+            sum(len(events) + 1 for events in expected[place]) for place in examples
+        ]
 
 
 @given(SIZES, st.integers(1, 5), st.integers(1, 6), st.integers(0, 9))
-def test_limits_keep_the_same_of_events_chosen_one_by_one(sizes, max_sets, max_events, seed):
+def test_limit_context_works_on_selected_events(sizes, max_sets, max_events, seed):
     everyone = np.arange(len(sizes))
-    thinned = drop_random_events(whole_subjects(made_of(sizes), everyone), 0.4, np.random.default_rng(seed))
+    selection = drop_random_events(
+        whole_subjects(seqsets_of_sizes(sizes), everyone), 0.4, np.random.default_rng(seed)
+    )
 
-    limited, cut = limit_context(thinned, max_sets=max_sets, max_set_rows=max_events + 1)
+    result, context_cut = limit_context(selection, max_sets=max_sets, max_set_rows=max_events + 1)
 
-    slowly = [[events[:max_events] for events in sets[-max_sets:]] for sets in told(thinned)]
-    kept = sum(len(events) for sets in slowly for events in sets)
-    lost = cut.events_in_cut_sets_share + cut.events_in_long_sets_share
-    assert told(limited) == slowly
-    assert len(thinned.events) * (1 - lost) == pytest.approx(kept)
+    expected = [[events[:max_events] for events in sets[-max_sets:]] for sets in events_by_set(selection)]
+    num_kept = sum(len(events) for sets in expected for events in sets)
+    lost_share = context_cut.events_in_cut_sets_share + context_cut.events_in_long_sets_share
+    assert events_by_set(result) == expected
+    assert len(selection.events) * (1 - lost_share) == pytest.approx(num_kept)
 
 
-def test_the_context_keeps_the_last_sets_and_the_first_events_and_says_what_it_cut(tmp_path):
+def test_limit_context_keeps_last_sets_and_first_events(tmp_path):
     seqsets = read_rows(tmp_path, ROWS)
     everything = whole_subjects(seqsets, np.array([0, 1]))
 
-    last_set, cut = limit_context(everything, max_sets=1, max_set_rows=512)
+    last_set, context_cut = limit_context(everything, max_sets=1, max_set_rows=512)
     assert last_set.first_set.tolist() == [1, 2]
     assert last_set.events.tolist() == [3]
-    assert (cut.sets_share, cut.events_in_cut_sets_share) == (pytest.approx(1 / 3), pytest.approx(3 / 4))
+    assert (context_cut.sets_share, context_cut.events_in_cut_sets_share) == (
+        pytest.approx(1 / 3),
+        pytest.approx(3 / 4),
+    )
 
-    short_sets, cut = limit_context(everything, max_sets=8, max_set_rows=3)
+    short_sets, context_cut = limit_context(everything, max_sets=8, max_set_rows=3)
     assert short_sets.events.tolist() == [0, 1, 3]
-    assert cut.events_in_long_sets_share == pytest.approx(1 / 4)
+    assert context_cut.events_in_long_sets_share == pytest.approx(1 / 4)
 
 
-def test_taking_examples_keeps_their_order_and_events(tmp_path):
+def test_take_keeps_order_and_events(tmp_path):
     everything = whole_subjects(read_rows(tmp_path, ROWS), np.array([0, 1]))
-    turned = everything.take(np.array([1, 0]))
+    reversed_examples = everything.take(np.array([1, 0]))
 
-    assert turned.events.tolist() == [3, 0, 1, 2]
-    assert turned.rows.tolist() == [2, 5]
-    assert turned.sets.tolist() == [2, 0, 1]
+    assert reversed_examples.events.tolist() == [3, 0, 1, 2]
+    assert reversed_examples.rows.tolist() == [2, 5]
+    assert reversed_examples.sets.tolist() == [2, 0, 1]
 
 
-def test_thinning_leaves_out_events_and_never_a_set(tmp_path):
+def test_event_dropout_drops_events_but_no_set(tmp_path):
     everything = whole_subjects(read_rows(tmp_path, ROWS), np.array([0, 1]))
-    none, some, all_ = (
+    whole, half, empty = (
         drop_random_events(everything, share, np.random.default_rng(1)) for share in (0.0, 0.5, 1.0)
     )
 
-    assert none.events.tolist() == everything.events.tolist()
-    assert 0 < len(some.events) < 4
-    assert some.event_offsets[-1] == len(some.events)
-    assert all_.rows.tolist() == [2, 1]
+    assert whole.events.tolist() == everything.events.tolist()
+    assert 0 < len(half.events) < 4
+    assert half.event_offsets[-1] == len(half.events)
+    assert empty.rows.tolist() == [2, 1]

@@ -3,7 +3,7 @@ import pytest
 
 from nest_model.data.seqsets import NO_TIME, SeqSets, expand_ranges
 from schemas.errors import ContractError, InputError
-from tests.support.factories.shards import DAY_US, card_anew, read_rows, set_row, write_shards
+from tests.support.factories.shards import DAY_US, read_rows, rewrite_card, set_row, write_shards
 
 EVENTS = [(7, 0, 5, 6), (7, 3, 8, 9), (1, 2, 8, 8)]
 ROWS = [
@@ -13,7 +13,7 @@ ROWS = [
 ]
 
 
-def test_the_columns_come_back_flat_with_repeats_and_empty_sets(tmp_path):
+def test_seqsets_read_flat_columns_with_repeats_and_empty_sets(tmp_path):
     seqsets = read_rows(tmp_path, ROWS)
 
     assert seqsets.event_offsets.tolist() == [0, 3, 3, 4]
@@ -23,18 +23,19 @@ def test_the_columns_come_back_flat_with_repeats_and_empty_sets(tmp_path):
     assert seqsets.end_us.tolist() == [DAY_US, NO_TIME, NO_TIME]
 
 
-def test_several_shards_read_as_one_gives_the_same_columns(tmp_path):
-    one = read_rows(tmp_path / "one", ROWS)
-    two = read_rows(tmp_path / "two", ROWS, shards=2)
+def test_seqsets_do_not_depend_on_the_number_of_shards(tmp_path):
+    single = read_rows(tmp_path / "one", ROWS)
+    double = read_rows(tmp_path / "two", ROWS, shards=2)
 
-    assert one.content_sha256() == two.content_sha256()
+    assert single.content_sha256() == double.content_sha256()
 
 
 def test_the_content_hash_changes_with_one_token(tmp_path):
-    other = [*ROWS[:2], set_row(2, 0, 10, DAY_US, [(8, 0, 5, 6)])]
+    other_rows = [*ROWS[:2], set_row(2, 0, 10, DAY_US, [(8, 0, 5, 6)])]
 
     assert (
-        read_rows(tmp_path / "a", ROWS).content_sha256() != read_rows(tmp_path / "b", other).content_sha256()
+        read_rows(tmp_path / "a", ROWS).content_sha256()
+        != read_rows(tmp_path / "b", other_rows).content_sha256()
     )
 
 
@@ -60,7 +61,7 @@ def test_a_subject_in_two_shards_is_refused(tmp_path):
     write_shards(tmp_path, rows[:1])
     (tmp_path / "part-00000.parquet").rename(tmp_path / "part-00001.parquet")
     (tmp_path / "part-00000.card.json").rename(tmp_path / "part-00001.card.json")
-    card_anew(tmp_path / "part-00001.parquet")
+    rewrite_card(tmp_path / "part-00001.parquet")
     write_shards(tmp_path, rows)
 
     with pytest.raises(ContractError, match="1 subjects in two shards"):
@@ -72,7 +73,7 @@ def test_sets_out_of_order_are_refused(tmp_path):
         read_rows(tmp_path, [ROWS[1], ROWS[0]])
 
 
-def test_a_file_that_is_no_parquet_is_refused_without_a_traceback_of_its_bytes(tmp_path):
+def test_a_file_that_is_not_parquet_is_refused_without_showing_its_bytes(tmp_path):
     write_shards(tmp_path, ROWS)
     (tmp_path / "part-00000.parquet").write_bytes(b"PAR1 4711")
 
@@ -81,7 +82,7 @@ def test_a_file_that_is_no_parquet_is_refused_without_a_traceback_of_its_bytes(t
     assert "4711" not in str(caught.value)
 
 
-def test_an_encounter_is_found_by_subject_and_id_together(tmp_path):
+def test_locate_finds_encounters_by_patient_and_id(tmp_path):
     seqsets = read_rows(tmp_path, ROWS)
 
     assert seqsets.locate(np.array([2, 1, 1]), np.array([10, 11, 10])).tolist() == [2, 1, 0]
@@ -89,7 +90,7 @@ def test_an_encounter_is_found_by_subject_and_id_together(tmp_path):
         seqsets.locate(np.array([2, 1, 9]), np.array([11, 11, 10]))
 
 
-def test_ranges_expand_in_order_and_empty_ones_vanish():
-    expanded = expand_ranges(np.array([5, 0, 2]), np.array([2, 0, 3]))
+def test_expand_ranges_keeps_order_and_skips_empty_ranges():
+    indices = expand_ranges(np.array([5, 0, 2]), np.array([2, 0, 3]))
 
-    assert expanded.tolist() == [5, 6, 2, 3, 4]
+    assert indices.tolist() == [5, 6, 2, 3, 4]

@@ -38,18 +38,18 @@ def _explicit(lengths: list[int], query, key, value, key_bias, *, scale: float =
 
 @settings(max_examples=60, deadline=None)
 @given(piece_lengths, st.booleans(), st.integers(0, 1000))
-def test_attention_and_its_gradients_are_the_explicit_softmax_of_each_piece(lengths, biased, seed):
+def test_attention_and_gradients_equal_the_explicit_softmax(lengths, has_bias, seed):
     rows = _rows(lengths, seed)
-    bias = torch.rand(sum(lengths), dtype=torch.float64) * 6 if biased else None
+    bias = torch.rand(sum(lengths), dtype=torch.float64) * 6 if has_bias else None
     plan = plan_attention(offsets(torch.tensor(lengths)), bias)
     weight = torch.randn(sum(lengths), 2, 4, dtype=torch.float64)
 
-    attended = plan.attend(*rows)
-    expected = _explicit(lengths, *rows, bias if biased else torch.zeros(sum(lengths), dtype=torch.float64))
+    outputs = plan.attend(*rows)
+    expected = _explicit(lengths, *rows, bias if has_bias else torch.zeros(sum(lengths), dtype=torch.float64))
 
-    torch.testing.assert_close(attended, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-12)
     for ours, theirs in zip(
-        torch.autograd.grad((attended * weight).sum(), rows),
+        torch.autograd.grad((outputs * weight).sum(), rows),
         torch.autograd.grad((expected * weight).sum(), rows),
         strict=True,
     ):
@@ -58,20 +58,20 @@ def test_attention_and_its_gradients_are_the_explicit_softmax_of_each_piece(leng
 
 @settings(max_examples=60, deadline=None)
 @given(piece_lengths, st.randoms(use_true_random=False), st.integers(0, 1000))
-def test_where_few_rows_ask_they_get_what_they_get_where_all_do(lengths, random, seed):
+def test_attention_of_some_query_rows_equals_that_of_all(lengths, random, seed):
     rows = _rows(lengths, seed)
     bias = torch.rand(sum(lengths), dtype=torch.float64) * 6
-    asking = torch.tensor([random.random() < 0.3 for _ in range(sum(lengths))])
-    plan = plan_attention(offsets(torch.tensor(lengths)), bias, is_query=asking)
-    weight = torch.randn(int(asking.sum()), 2, 4, dtype=torch.float64)
+    is_query = torch.tensor([random.random() < 0.3 for _ in range(sum(lengths))])
+    plan = plan_attention(offsets(torch.tensor(lengths)), bias, is_query=is_query)
+    weight = torch.randn(int(is_query.sum()), 2, 4, dtype=torch.float64)
 
-    attended = plan.attend(rows[0][asking], *rows[1:])
-    expected = _explicit(lengths, *rows, bias)[asking]
+    outputs = plan.attend(rows[0][is_query], *rows[1:])
+    expected = _explicit(lengths, *rows, bias)[is_query]
 
-    torch.testing.assert_close(attended, expected, rtol=0, atol=1e-12)
-    if asking.any():
+    torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-12)
+    if is_query.any():
         for ours, theirs in zip(
-            torch.autograd.grad((attended * weight).sum(), rows),
+            torch.autograd.grad((outputs * weight).sum(), rows),
             torch.autograd.grad((expected * weight).sum(), rows),
             strict=True,
         ):
@@ -79,7 +79,7 @@ def test_where_few_rows_ask_they_get_what_they_get_where_all_do(lengths, random,
 
 
 @given(st.lists(st.integers(1, 512), min_size=1, max_size=300))
-def test_no_bucket_wastes_more_than_15_percent_and_no_piece_is_lost(lengths):
+def test_bucket_cuts_waste_little_and_lose_no_piece(lengths):
     falling = np.sort(lengths)[::-1]
 
     cuts = bucket_cuts(falling)
@@ -100,7 +100,7 @@ def test_a_plan_of_mimic_like_sets_has_few_buckets_and_little_waste():
 
 
 @given(piece_lengths)
-def test_every_row_has_a_slot_of_its_own_in_its_piece(lengths):
+def test_every_row_has_a_separate_slot_in_its_piece(lengths):
     plan = SdpaPlan.build(offsets(torch.tensor(lengths)), None, None)
 
     assert len(set(plan.keys.slot_of_row.tolist())) == sum(lengths)
@@ -108,23 +108,23 @@ def test_every_row_has_a_slot_of_its_own_in_its_piece(lengths):
 
 
 def test_a_key_biased_by_log_k_weighs_as_k_equal_keys():
-    one = _rows([3])
-    many = [torch.cat([rows, rows[2:].expand(4, 2, 4)]) for rows in one]  # the last row five times
+    single = _rows([3])
+    repeats = [torch.cat([rows, rows[2:].expand(4, 2, 4)]) for rows in single]  # the last row five times
     bias = torch.tensor([0.0, 0.0, np.log(5)], dtype=torch.float64)
 
-    collapsed = plan_attention(torch.tensor([0, 3]), bias).attend(*one)
-    written_out = plan_attention(torch.tensor([0, 7])).attend(*many)
+    outputs = plan_attention(torch.tensor([0, 3]), bias).attend(*single)
+    expected = plan_attention(torch.tensor([0, 7])).attend(*repeats)
 
-    torch.testing.assert_close(collapsed, written_out[:3], rtol=0, atol=1e-12)
+    torch.testing.assert_close(outputs, expected[:3], rtol=0, atol=1e-12)
 
 
-def test_a_row_that_is_not_finite_stays_in_its_own_piece():
+def test_a_row_that_is_not_finite_affects_only_its_piece():
     query, key, value = (rows.detach().clone() for rows in _rows([2, 3, 3, 4]))
     query[:2], key[:2], value[:2] = torch.nan, torch.nan, torch.nan
 
-    attended = plan_attention(torch.tensor([0, 2, 5, 8, 12])).attend(query, key, value)
+    outputs = plan_attention(torch.tensor([0, 2, 5, 8, 12])).attend(query, key, value)
 
-    assert attended[2:].isfinite().all()
+    assert outputs[2:].isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
@@ -136,7 +136,7 @@ def test_attention_keeps_the_type_of_its_rows(dtype):
 
 
 class Loops:
-    """A kernel's interface, piece by piece."""
+    """A kernel implemented by a loop over pieces."""
 
     def __init__(self, query_offsets, key_offsets):
         self.offsets = query_offsets.tolist(), key_offsets.tolist()
@@ -153,21 +153,21 @@ class Loops:
 
 @settings(max_examples=60, deadline=None)
 @given(piece_lengths, st.sampled_from([0.0, 0.05, 0.5, 1.0]), st.booleans(), st.integers(0, 1000))
-def test_a_kernel_without_a_bias_gives_what_sdpa_gives_with_one(lengths, share_asking, biased, seed):
+def test_a_kernel_without_bias_equals_sdpa_with_bias(lengths, query_share, has_bias, seed):
     generator = torch.Generator().manual_seed(seed)
     rows, count = _rows(lengths, seed), sum(lengths)
-    bias = torch.rand(count, dtype=torch.float64, generator=generator) * 6 if biased else None
-    asking = torch.rand(count, generator=generator) < share_asking
-    query_offsets = offsets(asking.long())[offsets(torch.tensor(lengths))]
-    attended, gradients = [], []
+    bias = torch.rand(count, dtype=torch.float64, generator=generator) * 6 if has_bias else None
+    is_query = torch.rand(count, generator=generator) < query_share
+    query_offsets = offsets(is_query.long())[offsets(torch.tensor(lengths))]
+    outputs, gradients = [], []
     for build in (SdpaPlan.build, partial(PackedPlan.build, Loops)):
-        attended.append(
-            build(offsets(torch.tensor(lengths)), bias, query_offsets).attend(rows[0][asking], *rows[1:])
+        outputs.append(
+            build(offsets(torch.tensor(lengths)), bias, query_offsets).attend(rows[0][is_query], *rows[1:])
         )
-        loss = attended[-1].square().sum()
+        loss = outputs[-1].square().sum()
         gradients.append(torch.autograd.grad(loss, rows, allow_unused=True, materialize_grads=True))
 
-    torch.testing.assert_close(*attended, rtol=0, atol=1e-12)
+    torch.testing.assert_close(*outputs, rtol=0, atol=1e-12)
     for ours, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
@@ -183,30 +183,32 @@ def test_a_bias_is_as_exact_in_bfloat16_columns_as_in_float32():
 
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float32])
-def test_few_keys_in_bfloat16_are_attended_in_float32_on_a_cpu_and_rounded_once(
-    autocast: bool, dtype: torch.dtype
-):
+def test_cpu_attention_of_few_bfloat16_keys_rounds_once(autocast: bool, dtype: torch.dtype):
     generator = torch.Generator().manual_seed(1)
-    rounded = torch.randn(3, 2, 4, 50, 16, generator=generator).bfloat16()
+    bfloat16 = torch.randn(3, 2, 4, 50, 16, generator=generator).bfloat16()
     upstream = torch.randn(2, 4, 50, 16, generator=generator).bfloat16()
-    seen = (torch.arange(50) <= 40).expand(2, 1, 1, 50)
-    mask = seen if dtype == torch.bool else torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, -math.inf)
-    inputs, exact = (rounded.clone().requires_grad_(), rounded.double().requires_grad_())
+    is_key = (torch.arange(50) <= 40).expand(2, 1, 1, 50)
+    mask = (
+        is_key
+        if dtype == torch.bool
+        else torch.zeros(is_key.shape, dtype=dtype).masked_fill(~is_key, -math.inf)
+    )
+    inputs, exact = (bfloat16.clone().requires_grad_(), bfloat16.double().requires_grad_())
 
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        found = fused_attention(*inputs, mask)
-    found.backward(upstream)
+        outputs = fused_attention(*inputs, mask)
+    outputs.backward(upstream)
 
     query, key, value = exact
-    scores = (query @ key.transpose(-1, -2) / 4).masked_fill(~seen, -math.inf)
-    wanted = scores.softmax(-1) @ value
-    wanted.backward(upstream.double())
-    assert found.dtype == torch.bfloat16
-    for ours, theirs in ((found, wanted), (inputs.grad, exact.grad)):
+    scores = (query @ key.transpose(-1, -2) / 4).masked_fill(~is_key, -math.inf)
+    expected = scores.softmax(-1) @ value
+    expected.backward(upstream.double())
+    assert outputs.dtype == torch.bfloat16
+    for ours, theirs in ((outputs, expected), (inputs.grad, exact.grad)):
         torch.testing.assert_close(ours.double(), theirs, rtol=2**-8, atol=1e-6)
 
 
-def test_a_cpu_and_float32_are_given_sdpa():
+def test_fastest_is_sdpa_on_cpu_and_for_float32():
     assert fastest(torch.device("cpu"), torch.bfloat16) == "sdpa"
     assert fastest(torch.device("cuda", 0), torch.float32) == "sdpa"
 
@@ -214,32 +216,32 @@ def test_a_cpu_and_float32_are_given_sdpa():
 @needs_cuda
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", BACKENDS)
-def test_every_backend_of_cuda_gives_the_explicit_softmax_and_its_gradients(name, dtype):
+def test_cuda_backends_equal_the_explicit_softmax_with_gradients(name, dtype):
     device, lengths = torch.device("cuda"), [3, 1, 200, 512, 2, 64]
-    if name == "xformers" and not _xformers_loads(device, dtype):
+    if name == "xformers" and not _can_load_xformers(device, dtype):
         pytest.skip("xFormers' operator does not load here")
     rows = [torch.randn(sum(lengths), 2, 64).to(device, dtype).requires_grad_() for _ in range(3)]
     bias = torch.rand(sum(lengths), dtype=torch.float64, device=device) * 6
-    asking = torch.rand(sum(lengths), device=device) < 0.3
+    some_queries = torch.rand(sum(lengths), device=device) < 0.3
     ends = offsets(torch.tensor(lengths)).to(device)
     exact = [part.detach().double().cpu().requires_grad_() for part in rows]
 
-    expected = _explicit(lengths, *exact, bias.cpu(), scale=1 / 8)
-    for chosen in (None, asking):
-        plan = plan_attention(ends, bias, is_query=chosen, dtype=dtype, backend=name)
-        some = slice(None) if chosen is None else chosen
-        attended = plan.attend(rows[0][some], *rows[1:])
-        wanted = expected[some if chosen is None else chosen.cpu()]
-        gradients = torch.autograd.grad(attended.float().sum(), rows)
-        exact_gradients = torch.autograd.grad(wanted.sum(), exact, retain_graph=True)
+    exact_outputs = _explicit(lengths, *exact, bias.cpu(), scale=1 / 8)
+    for is_query in (None, some_queries):
+        plan = plan_attention(ends, bias, is_query=is_query, dtype=dtype, backend=name)
+        query_rows = slice(None) if is_query is None else is_query
+        outputs = plan.attend(rows[0][query_rows], *rows[1:])
+        expected = exact_outputs[query_rows if is_query is None else is_query.cpu()]
+        gradients = torch.autograd.grad(outputs.float().sum(), rows)
+        exact_gradients = torch.autograd.grad(expected.sum(), exact, retain_graph=True)
 
-        torch.testing.assert_close(attended.double().cpu(), wanted, rtol=0, atol=0.03)
+        torch.testing.assert_close(outputs.double().cpu(), expected, rtol=0, atol=0.03)
         for ours, theirs in zip(gradients, exact_gradients, strict=True):
             scale = float(theirs.abs().max())
             torch.testing.assert_close(ours.double().cpu(), theirs, rtol=0, atol=0.03 * scale)
 
 
-def test_a_backend_that_gives_no_numbers_agrees_with_nothing():
+def test_agree_refuses_far_values_and_nan():
     right = [torch.zeros(3), torch.ones(2)]
     assert agree([torch.full((3,), 0.01), torch.ones(2)], right)
     assert not agree([torch.full((3,), 0.1), torch.ones(2)], right)
@@ -247,11 +249,11 @@ def test_a_backend_that_gives_no_numbers_agrees_with_nothing():
 
 
 @needs_cuda
-def test_cuda_is_given_a_backend_that_loads():
+def test_fastest_on_cuda_is_a_backend_that_loads():
     assert fastest(torch.device("cuda", 0), torch.bfloat16) in BACKENDS
 
 
-def _xformers_loads(device, dtype) -> bool:
+def _can_load_xformers(device, dtype) -> bool:
     try:
         BackendProbe(device, dtype).attend(BACKENDS["xformers"])
     except (ImportError, NotImplementedError, RuntimeError, AttributeError):

@@ -16,20 +16,20 @@ CONFIG = ModelConfig(20, d_model=16, heads=2, d_ff=8, layers=1)
 CARD = ModelCard(CONFIG, "a" * 64, {"seed": 1})
 
 
-def saved(folder, seed=0):
+def save_model(folder, seed=0):
     torch.manual_seed(seed)
     model = NestModel(CONFIG)
     checkpoint.save(folder, model.state_dict(), CARD, "# card\n")
     return model
 
 
-def test_a_saved_model_comes_back_with_its_config_and_weights(tmp_path):
-    model = saved(tmp_path)
-    loaded, card = checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
+def test_load_restores_a_saved_config_and_weights(tmp_path):
+    model = save_model(tmp_path)
+    copy, card = checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
 
     assert card.model == CONFIG
     for name, weight in model.state_dict().items():
-        assert torch.equal(loaded.state_dict()[name], weight)
+        assert torch.equal(copy.state_dict()[name], weight)
     assert sorted(file.name for file in tmp_path.iterdir() if file.name != MARK) == [
         "README.md",
         "config.json",
@@ -37,34 +37,34 @@ def test_a_saved_model_comes_back_with_its_config_and_weights(tmp_path):
     ]
 
 
-def test_a_foreign_vocabulary_is_refused_and_says_what_to_do(tmp_path):
-    saved(tmp_path)
+def test_load_refuses_another_vocabulary(tmp_path):
+    save_model(tmp_path)
     with pytest.raises(NestError, match=r"reads another vocabulary .aaaaaaaa….*train again"):
         checkpoint.load_pretrained(tmp_path, vocab_sha256="b" * 64)
 
 
-def test_a_pretrained_model_is_no_classifier(tmp_path):
-    saved(tmp_path)
+def test_load_classifier_refuses_a_pretrained_model(tmp_path):
+    save_model(tmp_path)
     with pytest.raises(NestError, match="fine-tune it first"):
         checkpoint.load_classifier(tmp_path, vocab_sha256="a" * 64)
 
 
-def test_an_empty_folder_is_no_model(tmp_path):
+def test_load_refuses_an_empty_folder(tmp_path):
     with pytest.raises(NestError, match="train one first"):
         checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
 
 
-def test_weights_of_another_run_are_noticed(tmp_path):
-    saved(tmp_path / "a")
-    saved(tmp_path / "b", seed=1)
+def test_load_refuses_weights_of_another_run(tmp_path):
+    save_model(tmp_path / "a")
+    save_model(tmp_path / "b", seed=1)
     (tmp_path / "b" / "model.safetensors").replace(tmp_path / "a" / "model.safetensors")
 
     with pytest.raises(NestError, match="from different runs"):
         checkpoint.load_pretrained(tmp_path / "a", vocab_sha256="a" * 64)
 
 
-def test_another_format_is_refused(tmp_path):
-    saved(tmp_path)
+def test_load_refuses_another_format(tmp_path):
+    save_model(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(sealed(json.dumps(json.loads(unsealed(path.read_text())) | {"format": 0}, indent=2)))
 
@@ -73,8 +73,8 @@ def test_another_format_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_no_flipped_bit_of_a_model_is_loaded(tmp_path, name):
-    saved(tmp_path)
+def test_load_refuses_a_model_with_a_flipped_bit(tmp_path, name):
+    save_model(tmp_path)
 
     def load():
         checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
@@ -82,16 +82,16 @@ def test_no_flipped_bit_of_a_model_is_loaded(tmp_path, name):
     assert count_unnoticed(tmp_path / name, load, NestError) == 0
 
 
-def test_a_full_disk_is_told_in_one_sentence_and_leaves_the_older_model_whole(tmp_path, monkeypatch):
-    saved(tmp_path)
-    before = (tmp_path / "model.safetensors").read_bytes()
+def test_save_on_a_full_disk_keeps_the_earlier_model(tmp_path, monkeypatch):
+    save_model(tmp_path)
+    old_weights = (tmp_path / "model.safetensors").read_bytes()
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("nest_model.files.save_file", full)
-    with pytest.raises(NestError, match=r"No space left on device.*un(touched|changed)") as caught:
-        saved(tmp_path, seed=1)
+    with pytest.raises(NestError, match=r"No space left on device.*untouched") as caught:
+        save_model(tmp_path, seed=1)
     assert "\n" not in str(caught.value)
-    assert (tmp_path / "model.safetensors").read_bytes() == before
+    assert (tmp_path / "model.safetensors").read_bytes() == old_weights
     checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)

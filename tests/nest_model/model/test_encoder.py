@@ -27,7 +27,7 @@ def _count(module: torch.nn.Module) -> int:
 
 
 def _encoder_millions(vocab_size: int) -> float:
-    """Count the paper's encoder as its table does, without the Time2Vec that the table names only in a setting."""
+    """Count the paper's encoder parameters as its table does, without Time2Vec."""
     with torch.device("meta"):
         model = NestModel(ModelConfig.preset("paper", vocab_size, time2vec=None))
     return round((_count(model) - _count(model.set_head)) / 1e6, 2)
@@ -44,99 +44,107 @@ def test_the_paper_preset_has_the_papers_parameters():
 
 @settings(max_examples=settings.default.max_examples * 3 // 2)
 @given(subjects, configs, st.integers(0, 1000))
-def test_packed_rows_give_the_padded_models_outputs_losses_and_gradients(sizes, config, seed):
+def test_packed_model_equals_the_padded_reference_with_gradients(sizes, config, seed):
     batch = ragged_batch(sizes, seed, config.cse_position)
-    masked = mask_batch(batch, torch.Generator().manual_seed(seed), config)
+    masked_batch = mask_batch(batch, torch.Generator().manual_seed(seed), config)
     model = seeded_model(config, seed)
     plain = {name: weight.detach().clone().requires_grad_() for name, weight in model.named_parameters()}
 
-    losses = pretraining_loss(model, masked)
+    losses = pretraining_loss(model, masked_batch)
     losses.total.backward()
-    hidden, mlm, msm, own = reference_model.losses(plain, config, batch, masked)
-    (config.mlm_weight * mlm + config.msm_weight * msm + config.own_set_weight * own).backward()
+    hidden_states, mlm, msm, own_sets = reference_model.losses(plain, config, batch, masked_batch)
+    (config.mlm_weight * mlm + config.msm_weight * msm + config.own_set_weight * own_sets).backward()
 
     close = {"rtol": 0, "atol": 1e-12}
-    torch.testing.assert_close(model(masked.batch), hidden, **close)
+    torch.testing.assert_close(model(masked_batch.batch), hidden_states, **close)
     torch.testing.assert_close(losses.mlm, mlm, **close)
     torch.testing.assert_close(losses.msm, msm, **close)
-    torch.testing.assert_close(losses.own, own if config.own_set_weight else torch.zeros_like(own), **close)
+    torch.testing.assert_close(
+        losses.own, own_sets if config.own_set_weight else torch.zeros_like(own_sets), **close
+    )
     for name, weight in model.named_parameters():
         expected = torch.zeros_like(weight) if plain[name].grad is None else plain[name].grad
-        # the norm of a row that is nearly even multiplies gradients, and the rounding in them with it
+        # the norm of a nearly constant row magnifies gradients and their rounding errors
         scale = max(1.0, float(expected.abs().max()))
         torch.testing.assert_close(weight.grad, expected, rtol=0, atol=1e-12 * scale, msg=name)
 
 
 @settings(max_examples=25, deadline=None)
 @given(subjects, configs, st.integers(0, 1000))
-def test_packed_float32_is_the_padded_float64_to_1e_5(sizes, config, seed):
+def test_packed_float32_equals_padded_float64_to_1e_5(sizes, config, seed):
     batch = ragged_batch(sizes, seed, config.cse_position)
-    masked = mask_batch(batch, torch.Generator().manual_seed(seed), config)
+    masked_batch = mask_batch(batch, torch.Generator().manual_seed(seed), config)
     model = seeded_model(config, seed, torch.float32)
     plain = {name: weight.detach().double() for name, weight in model.named_parameters()}
 
-    losses = pretraining_loss(model, masked)
-    hidden, mlm, msm, own = reference_model.losses(plain, config, batch, masked)
+    losses = pretraining_loss(model, masked_batch)
+    hidden_states, mlm, msm, own_sets = reference_model.losses(plain, config, batch, masked_batch)
 
     close = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
-    torch.testing.assert_close(model(masked.batch), hidden, **close)
+    torch.testing.assert_close(model(masked_batch.batch), hidden_states, **close)
     torch.testing.assert_close(losses.mlm, mlm, **close)
     torch.testing.assert_close(losses.msm, msm, **close)
-    torch.testing.assert_close(losses.own, own if config.own_set_weight else torch.zeros_like(own), **close)
+    torch.testing.assert_close(
+        losses.own, own_sets if config.own_set_weight else torch.zeros_like(own_sets), **close
+    )
 
 
 @settings(max_examples=25, deadline=None)
 @given(subjects, st.randoms(use_true_random=False))
-def test_shuffling_a_set_without_times_changes_nothing_but_the_order_of_its_rows(sizes, random):
+def test_a_set_without_times_is_permutation_equivariant(sizes, random):
     config = ModelConfig(VOCAB_SIZE, d_model=16, heads=2, d_ff=24, layers=2, set_position=None)
     batch, model = ragged_batch(sizes), seeded_model(config)
     bounds = batch.set_offsets.tolist()
     order = []
     for first, end in pairwise(bounds):
         order += [first, *random.sample(range(first + 1, end), end - first - 1)]
-    shuffled = type(batch)(**{**vars(batch), "tokens": batch.tokens[order], "hours": batch.hours[order]})
+    permuted_batch = type(batch)(
+        **{**vars(batch), "tokens": batch.tokens[order], "hours": batch.hours[order]}
+    )
 
-    torch.testing.assert_close(model(shuffled), model(batch)[order], rtol=0, atol=1e-12)
+    torch.testing.assert_close(model(permuted_batch), model(batch)[order], rtol=0, atol=1e-12)
 
 
-def test_the_order_of_a_set_with_times_lies_in_its_hours_alone():
+def test_hours_change_the_output_of_a_set_with_times():
     batch, model = ragged_batch([[6]]), seeded_model(SMALL)
     hours = batch.hours.clone()
     hours[1:] = hours[1:].flip(0)
 
-    moved = model(type(batch)(**{**vars(batch), "hours": hours}))
+    outputs = model(type(batch)(**{**vars(batch), "hours": hours}))
 
-    assert not torch.allclose(moved[0], model(batch)[0])
+    assert not torch.allclose(outputs[0], model(batch)[0])
 
 
-def test_the_cross_set_block_moves_cls_rows_and_no_other():
+def test_the_cross_set_block_changes_cls_rows_only():
     batch, model = ragged_batch(SIZES), seeded_model(SMALL)
     layer = model.layers[-1]
-    seen = {}
-    layer.set_wise.register_forward_hook(lambda _, __, rows: seen.update(after_set_wise=rows.clone()))
-    layer.register_forward_hook(lambda _, __, rows: seen.update(after_layer=rows.clone()))
+    outputs = {}
+    layer.set_wise.register_forward_hook(lambda _, __, rows: outputs.update(after_set_wise=rows.clone()))
+    layer.register_forward_hook(lambda _, __, rows: outputs.update(after_layer=rows.clone()))
 
     model(batch)
 
-    moved = (seen["after_set_wise"] != seen["after_layer"]).any(1)
-    assert moved.nonzero().squeeze(1).tolist() == batch.cls_rows.tolist()
+    is_changed = (outputs["after_set_wise"] != outputs["after_layer"]).any(1)
+    assert is_changed.nonzero().squeeze(1).tolist() == batch.cls_rows.tolist()
 
 
-def test_no_row_of_another_subject_reaches_an_output():
+def test_an_output_depends_on_no_other_patient():
     batch, model = ragged_batch(SIZES), seeded_model(SMALL)
     ends = batch.set_offsets[batch.subject_offsets].tolist()
-    embedded = {}
-    model.embedding.register_forward_hook(lambda _, __, rows: embedded.update(rows=rows))
-    hidden = model(batch)
+    embeddings = {}
+    model.embedding.register_forward_hook(lambda _, __, rows: embeddings.update(rows=rows))
+    hidden_states = model(batch)
 
     for subject in range(batch.subjects):
-        own = slice(ends[subject], ends[subject + 1])
-        (gradient,) = torch.autograd.grad(hidden[own].sum(), embedded["rows"], retain_graph=True)
-        gradient[own] = 0
+        own_rows = slice(ends[subject], ends[subject + 1])
+        (gradient,) = torch.autograd.grad(
+            hidden_states[own_rows].sum(), embeddings["rows"], retain_graph=True
+        )
+        gradient[own_rows] = 0
         assert gradient.count_nonzero() == 0
 
 
-def test_a_subject_alone_reads_as_among_others():
+def test_a_patient_has_the_same_output_alone_and_in_a_batch():
     batch, model = ragged_batch(SIZES), seeded_model(SMALL)
     ends = batch.set_offsets[batch.subject_offsets].tolist()
 
@@ -145,18 +153,18 @@ def test_a_subject_alone_reads_as_among_others():
         torch.testing.assert_close(alone, model(batch)[ends[subject] : ends[subject + 1]], rtol=0, atol=1e-12)
 
 
-def test_the_same_seed_gives_the_same_weights_outputs_and_gradients_bit_for_bit():
+def test_the_same_seed_gives_identical_weights_and_gradients():
     batch = ragged_batch(SIZES)
 
     def step():
         torch.manual_seed(3)
         model = NestModel(SMALL)
-        masked = mask_batch(batch, torch.Generator().manual_seed(3), SMALL)
-        losses = pretraining_loss(model, masked)
+        masked_batch = mask_batch(batch, torch.Generator().manual_seed(3), SMALL)
+        losses = pretraining_loss(model, masked_batch)
         losses.total.backward()
         return [losses.total, model(batch), *(weight.grad for weight in model.parameters())]
 
-    assert all(torch.equal(one, other) for one, other in zip(step(), step(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(step(), step(), strict=True))
 
 
 def test_positions_of_ten_years_in_days_keep_float32_outputs_to_1e_5():
@@ -171,23 +179,23 @@ def test_positions_of_ten_years_in_days_keep_float32_outputs_to_1e_5():
 
 def test_bfloat16_autocast_trains_with_losses_in_float32():
     batch, model = ragged_batch(SIZES), seeded_model(SMALL, dtype=torch.float32)
-    masked = mask_batch(batch, torch.Generator().manual_seed(1), SMALL)
+    masked_batch = mask_batch(batch, torch.Generator().manual_seed(1), SMALL)
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        low = pretraining_loss(model, masked)
+        low = pretraining_loss(model, masked_batch)
     low.total.backward()
 
-    full = pretraining_loss(model, masked)
+    full = pretraining_loss(model, masked_batch)
     assert low.total.dtype == torch.float32
     torch.testing.assert_close(low.total, full.total, rtol=0.05, atol=0.05)
     assert all(weight.grad.isfinite().all() for weight in model.parameters())
 
 
-def test_at_the_start_the_model_guesses_about_evenly():
+def test_an_untrained_model_guesses_almost_evenly():
     torch.manual_seed(0)
     config = ModelConfig.preset("tiny", 2_000, max_set_rows=MAX_SET_ROWS)
-    masked = mask_batch(ragged_batch(SIZES * 20), torch.Generator().manual_seed(0), config)
+    masked_batch = mask_batch(ragged_batch(SIZES * 20), torch.Generator().manual_seed(0), config)
 
-    losses = pretraining_loss(NestModel(config), masked)
+    losses = pretraining_loss(NestModel(config), masked_batch)
 
     assert 6.5 < float(losses.mlm) < 9.0  # ln 2000 = 7.6

@@ -7,32 +7,32 @@ from nest_model.model.layers import Time2Vec, rotate, rotation
 days = st.floats(-1e4, 1e4, allow_nan=False)
 
 
-def _score(query: torch.Tensor, key: torch.Tensor, at: float, other: float) -> float:
-    turns = rotation(torch.tensor([at, other], dtype=torch.float64), 8, torch.float64)
+def _score(query: torch.Tensor, key: torch.Tensor, query_position: float, key_position: float) -> float:
+    turns = rotation(torch.tensor([query_position, key_position], dtype=torch.float64), 8, torch.float64)
     return float((rotate(query, turns[:1]) * rotate(key, turns[1:])).sum())
 
 
 @given(days, days, days)
-def test_a_score_depends_on_the_difference_of_two_positions_alone(at, other, shift):
+def test_a_score_depends_on_the_difference_of_two_positions_alone(first, second, shift):
     torch.manual_seed(0)
     query, key = torch.randn(2, 1, 1, 8, dtype=torch.float64)
 
-    assert abs(_score(query, key, at, other) - _score(query, key, at + shift, other + shift)) < 1e-9
+    assert abs(_score(query, key, first, second) - _score(query, key, first + shift, second + shift)) < 1e-9
 
 
-def test_position_0_turns_nothing():
+def test_rotation_of_position_0_is_the_identity():
     rows = torch.randn(3, 2, 8)
 
     assert torch.equal(rotate(rows, rotation(torch.zeros(3), 8, torch.float32)), rows)
 
 
-def test_the_first_pair_turns_a_radian_a_day_and_the_last_the_slowest():
+def test_rotation_frequencies_fall_from_a_radian_per_day():
     turn = rotation(torch.tensor([1.0]), 8, torch.float64)[0].angle()
 
     torch.testing.assert_close(turn, torch.tensor([1, 0.1, 0.01, 0.001], dtype=torch.float64))
 
 
-def test_angles_of_far_days_are_taken_in_float64_also_for_a_float32_model():
+def test_rotation_angles_are_float64_for_a_float32_model():
     position = torch.tensor([9_999.123456789], dtype=torch.float64)
 
     single, double = rotation(position, 8, torch.float32), rotation(position, 8, torch.float64)
@@ -40,7 +40,7 @@ def test_angles_of_far_days_are_taken_in_float64_also_for_a_float32_model():
     torch.testing.assert_close(single.to(double.dtype), double, rtol=0, atol=1e-7)
 
 
-def test_time2vec_is_linear_in_its_first_part_and_starts_as_nothing_at_time_0():
+def test_time2vec_starts_at_0_and_is_linear_in_the_first_component():
     embed = Time2Vec(8, scale=1.0)
     at_0, at_5, at_10 = embed(torch.tensor([0.0, 5.0, 10.0]))
 

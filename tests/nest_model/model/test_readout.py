@@ -26,7 +26,7 @@ CLOSE = {"rtol": 0, "atol": 1e-12}
 
 @settings(max_examples=60, deadline=None)
 @given(subjects, configs, st.sampled_from(["cls", "history"]), st.integers(0, 1000))
-def test_a_readout_is_the_padded_models_with_its_gradients(sizes, config, readout, seed):
+def test_readout_equals_the_padded_reference_with_gradients(sizes, config, readout, seed):
     config = dataclasses.replace(config, readout=readout)
     batch, model = ragged_batch(sizes, seed, config.cse_position), seeded_model(config, seed)
     plain = {name: weight.detach().clone().requires_grad_() for name, weight in model.named_parameters()}
@@ -41,12 +41,12 @@ def test_a_readout_is_the_padded_models_with_its_gradients(sizes, config, readou
     for name, weight in model.named_parameters():
         of_plain = torch.zeros_like(weight) if plain[name].grad is None else plain[name].grad
         gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
-        # by the largest of a weight: a Time2Vec's is a sum of hours, hundreds that cancel
+        # relative to the largest gradient of a weight: Time2Vec's sums hours, in the hundreds, that cancel
         near = CLOSE | {"atol": 1e-12 * max(1, float(of_plain.abs().max()))}
         torch.testing.assert_close(gradient, of_plain, **near, msg=name)
 
 
-def test_a_set_that_is_not_there_reads_as_0():
+def test_readout_of_a_missing_set_is_0():
     config = dataclasses.replace(CONFIG, readout="history")
 
     parts = read_out(seeded_model(config), ragged_batch([[4], [0, 3]]))
@@ -57,7 +57,7 @@ def test_a_set_that_is_not_there_reads_as_0():
     assert all(parts[1, part].count_nonzero() for part in (0, 1, 3, 6, 9))
 
 
-def test_a_change_is_the_last_set_less_the_one_before_it():
+def test_readout_changes_are_differences_of_neighbouring_sets():
     config = dataclasses.replace(CONFIG, readout="history")
 
     cls, means, changes, of_means = (
@@ -75,14 +75,14 @@ def test_a_change_is_the_last_set_less_the_one_before_it():
     [({}, [2.5, 2.5, 2.5]), ({"set_position": None}, [0.0, 5.0, 9.0])],
     ids=["all at one time", "a model that reads no hours"],
 )
-def test_a_set_does_not_drift_without_times(changes, hours):
+def test_readout_drift_is_0_without_times(changes, hours):
     config = dataclasses.replace(CONFIG, readout="history", **changes)
     batch = dataclasses.replace(ragged_batch([[3]]), hours=torch.tensor([0.0, *hours]))
 
     assert read_out(seeded_model(config), batch)[0, [9, 12]].abs().max() < 1e-12
 
 
-def test_a_drift_is_the_same_in_other_units_of_time():
+def test_readout_drift_does_not_depend_on_the_unit_of_time():
     config = dataclasses.replace(CONFIG, readout="history")
     model, batch = seeded_model(config), ragged_batch([[5]])
 
@@ -93,8 +93,8 @@ def test_a_drift_is_the_same_in_other_units_of_time():
     torch.testing.assert_close(slower, drift, **CLOSE)
 
 
-def test_what_is_measured_changes_item_by_item():
-    """Tokens 5 and 9 are values of one item, 6 of another, 8 of none; see `seeded_model`."""
+def test_readout_changes_of_values_are_per_item():
+    """Tokens 5 and 9 are values of one item, 6 of another, 8 of no item; see `seeded_model`."""
     config = dataclasses.replace(CONFIG, readout="history")
     model, batch = seeded_model(config), ragged_batch([[2, 3]])
     batch = dataclasses.replace(batch, tokens=torch.tensor([CLS, 5, 8, CLS, 9, 6, 5]))
@@ -105,7 +105,7 @@ def test_what_is_measured_changes_item_by_item():
     torch.testing.assert_close(change, (embedded[9] + embedded[5]) / 2 - embedded[5], **CLOSE)
 
 
-def test_an_item_measured_late_does_not_drift_where_it_is_measured_once():
+def test_readout_item_drift_is_0_for_single_values():
     config = dataclasses.replace(CONFIG, readout="history")
     model, batch = seeded_model(config), ragged_batch([[3]])
     batch = dataclasses.replace(batch, tokens=torch.tensor([CLS, 5, 6, 8]))
@@ -117,7 +117,7 @@ def test_an_item_measured_late_does_not_drift_where_it_is_measured_once():
 
 
 @pytest.mark.parametrize("line", [True, False])
-def test_the_history_head_is_a_curve_alone_or_beside_a_straight_line_that_begins_at_0(line):
+def test_history_head_equals_the_reference_with_and_without_line(line):
     torch.manual_seed(0)
     head = HistoryHead(6, 8, 3, dropout=0.5, line=line).double().eval()
     parts = torch.randn(5, 6, 8, dtype=torch.float64)
@@ -132,7 +132,7 @@ def test_the_history_head_is_a_curve_alone_or_beside_a_straight_line_that_begins
 
 
 @pytest.mark.parametrize(("readout", "parts"), [("cls", 1), ("history", 13)])
-def test_a_readout_has_as_many_parts_as_it_says(readout, parts):
+def test_num_parts_is_the_number_of_readout_parts(readout, parts):
     config = dataclasses.replace(CONFIG, readout=readout)
 
     assert read_out(seeded_model(config), ragged_batch([[2, 1], [3]])).shape == (2, parts, config.d_model)

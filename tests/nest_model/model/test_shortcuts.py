@@ -1,4 +1,4 @@
-"""Each shortcut alone, none, all, and any mixture: the padded float64 reference's numbers and gradients."""
+"""Each shortcut alone, none, all and any mixture give the outputs and gradients of the padded float64 reference."""
 
 from dataclasses import fields, replace
 
@@ -31,35 +31,41 @@ MAGNIFYING = ModelConfig(
     msm_weight=1.0,
     set_mask_share=0.4,
 )
-"""Of one set with one event, a gradient of 50 and others of 1, which are all that is left of it."""
+"""A config whose norm magnifies gradients: a set with one event has a gradient of 50 beside others of 1."""
 mixtures = st.builds(Shortcuts, **{name: st.booleans() for name in NAMES})
 
 
 def _compare(sizes, config, seed, *, dtype: torch.dtype, close: float) -> None:
     batch = ragged_batch(sizes, seed, config.cse_position)
-    masked = mask_batch(batch, torch.Generator().manual_seed(seed), config)
+    masked_batch = mask_batch(batch, torch.Generator().manual_seed(seed), config)
     model = seeded_model(config, seed, dtype)
     plain = {name: weight.detach().double().requires_grad_() for name, weight in model.named_parameters()}
 
-    losses = pretraining_loss(model, masked)
+    losses = pretraining_loss(model, masked_batch)
     losses.total.backward()
-    collapsed = mask_batch(batch, torch.Generator().manual_seed(seed), replace(config, shortcuts=Shortcuts()))
-    hidden, mlm, msm, own = reference_model.losses(plain, config, batch, collapsed)
-    (config.mlm_weight * mlm + config.msm_weight * msm + config.own_set_weight * own).backward()
+    collapsed_batch = mask_batch(
+        batch, torch.Generator().manual_seed(seed), replace(config, shortcuts=Shortcuts())
+    )
+    hidden_states, mlm, msm, own_sets = reference_model.losses(plain, config, batch, collapsed_batch)
+    (config.mlm_weight * mlm + config.msm_weight * msm + config.own_set_weight * own_sets).backward()
 
     near = {"rtol": close, "atol": close, "check_dtype": False}
-    torch.testing.assert_close(model(masked.batch), _as_written(hidden, collapsed, masked), **near)
+    torch.testing.assert_close(
+        model(masked_batch.batch), _repeat_mask_rows(hidden_states, collapsed_batch, masked_batch), **near
+    )
     torch.testing.assert_close(losses.mlm, mlm, **near)
     torch.testing.assert_close(losses.msm, msm, **near)
-    torch.testing.assert_close(losses.own, own if config.own_set_weight else torch.zeros_like(own), **near)
+    torch.testing.assert_close(
+        losses.own, own_sets if config.own_set_weight else torch.zeros_like(own_sets), **near
+    )
     expected = {
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad
         for name, weight in plain.items()
     }
-    # by the largest of a weight: a Time2Vec's is a sum of hours, hundreds that cancel
+    # relative to the largest gradient of a weight: Time2Vec's sums hours, in the hundreds, that cancel
     largest = {name: float(gradient.abs().max()) for name, gradient in expected.items()}
-    # in float32 by the largest of all: what comes back through a layer is rounded there, and the norm of a row that is
-    # almost nothing makes fifty of one; without any shortcut, too
+    # in float32 relative to the largest gradient of all: layers round what they pass back, and the norm of an almost
+    # constant row magnifies it fifty times, even without any shortcut
     if dtype == torch.float32:
         largest = dict.fromkeys(largest, max(largest.values()))
     for name, weight in model.named_parameters():
@@ -67,24 +73,26 @@ def _compare(sizes, config, seed, *, dtype: torch.dtype, close: float) -> None:
         assert float((weight.grad - expected[name]).abs().max()) <= close * max(1.0, largest[name]), name
 
 
-def _as_written(hidden: torch.Tensor, collapsed: MaskedBatch, masked: MaskedBatch) -> torch.Tensor:
-    """Repeat the [MASK] row of each masked set as often as it stands in the batch."""
-    given, written = collapsed.batch.set_offsets.diff(), masked.batch.set_offsets.diff()
-    copies = torch.ones(len(hidden), dtype=torch.int64)
-    copies[collapsed.batch.set_offsets[1:] - 1] += written - given
-    return hidden.repeat_interleave(copies, dim=0)
+def _repeat_mask_rows(
+    hidden_states: torch.Tensor, collapsed_batch: MaskedBatch, masked_batch: MaskedBatch
+) -> torch.Tensor:
+    """Repeat the [MASK] row of each masked set as often as in the batch."""
+    old_lengths, new_lengths = collapsed_batch.batch.set_offsets.diff(), masked_batch.batch.set_offsets.diff()
+    copies = torch.ones(len(hidden_states), dtype=torch.int64)
+    copies[collapsed_batch.batch.set_offsets[1:] - 1] += new_lengths - old_lengths
+    return hidden_states.repeat_interleave(copies, dim=0)
 
 
 @pytest.mark.parametrize("name", ALL_OR_LONG)
 @settings(max_examples=25, deadline=None)
 @given(subjects, configs, st.integers(0, 1000))
-def test_every_shortcut_keeps_outputs_losses_and_gradients_in_float64_to_1e_12(name, sizes, config, seed):
+def test_each_shortcut_keeps_outputs_and_gradients_to_1e_12(name, sizes, config, seed):
     _compare(sizes, replace(config, shortcuts=CHOICES[name]), seed, dtype=torch.float64, close=1e-12)
 
 
 @settings(max_examples=settings.default.max_examples * 2 // 3)
 @given(subjects, configs, mixtures, st.integers(0, 1000))
-def test_so_does_any_mixture_of_them(sizes, config, shortcuts, seed):
+def test_any_mixture_of_shortcuts_keeps_outputs_to_1e_12(sizes, config, shortcuts, seed):
     _compare(sizes, replace(config, shortcuts=shortcuts), seed, dtype=torch.float64, close=1e-12)
 
 
@@ -92,5 +100,5 @@ def test_so_does_any_mixture_of_them(sizes, config, shortcuts, seed):
 @settings(max_examples=8, deadline=None)
 @example([[0, 1]], MAGNIFYING, 142)
 @given(subjects, configs, st.integers(0, 1000))
-def test_float32_with_every_shortcut_is_float64_without_to_1e_5(name, sizes, config, seed):
+def test_each_shortcut_in_float32_equals_float64_to_1e_5(name, sizes, config, seed):
     _compare(sizes, replace(config, shortcuts=CHOICES[name]), seed, dtype=torch.float32, close=1e-5)

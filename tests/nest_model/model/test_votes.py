@@ -31,7 +31,7 @@ def close_to(expected: torch.Tensor) -> dict[str, float]:
 
 @settings(max_examples=40, deadline=None)
 @given(subjects, st.integers(0, 1000), st.sampled_from([0.3, 2.0]))
-def test_votes_are_the_written_out_attentions_with_their_gradients(sizes, seed, scale):
+def test_votes_equal_explicit_attention_with_gradients(sizes, seed, scale):
     batch, model, votes = ragged_batch(sizes, seed), seeded_model(CONFIG, seed), random_votes(scale)
     plain = {name: weight.detach().clone().requires_grad_() for name, weight in votes.named_parameters()}
     table = model.embedding.weight.detach().clone().requires_grad_()
@@ -49,7 +49,7 @@ def test_votes_are_the_written_out_attentions_with_their_gradients(sizes, seed, 
         torch.testing.assert_close(weight.grad, gradient, **close_to(gradient))
 
 
-def test_votes_begin_at_nothing_and_are_dropped_out_in_training():
+def test_votes_start_at_0_and_use_dropout_in_training():
     votes, model, batch = (
         Votes(16, CLASSES, dropout=0.5).double(),
         seeded_model(CONFIG),
@@ -61,8 +61,8 @@ def test_votes_begin_at_nothing_and_are_dropped_out_in_training():
     assert not torch.equal(vote_logits(votes, model, batch), vote_logits(votes, model, batch))
 
 
-def test_one_event_among_hundreds_can_decide():
-    """An event that is looked at keeps its vote however many others there are that are not."""
+def test_votes_let_a_single_event_among_hundreds_decide():
+    """An event with attention keeps its vote however many events without attention there are."""
     votes, rows = random_votes(0.0), torch.zeros(301, 16, dtype=torch.float64)
     nn.init.ones_(votes.norm.weight)
     rows[-1, 0] = 1.0
@@ -80,23 +80,25 @@ def test_the_order_of_events_changes_no_vote():
     votes, model = random_votes(), seeded_model(CONFIG)
     batch = ragged_batch([[3, 5], [2]])
     order = torch.tensor([0, 3, 1, 2, 4, 9, 8, 5, 7, 6, 10, 12, 11])
-    mixed = dataclasses.replace(batch, tokens=batch.tokens[order], hours=batch.hours[order])
+    permuted_batch = dataclasses.replace(batch, tokens=batch.tokens[order], hours=batch.hours[order])
 
-    torch.testing.assert_close(vote_logits(votes, model, mixed), vote_logits(votes, model, batch), **CLOSE)
+    torch.testing.assert_close(
+        vote_logits(votes, model, permuted_batch), vote_logits(votes, model, batch), **CLOSE
+    )
 
 
-def test_the_votes_of_a_subject_are_the_same_without_the_others():
+def test_votes_of_a_patient_do_not_depend_on_the_batch():
     votes, model = random_votes(), seeded_model(CONFIG)
     batch = ragged_batch([[3, 5], [2], [0, 4]])
 
-    alone = [vote_logits(votes, model, batch.slice_subjects(one, one + 1)) for one in range(3)]
+    alone = [vote_logits(votes, model, batch.slice_subjects(index, index + 1)) for index in range(3)]
 
     torch.testing.assert_close(torch.cat(alone), vote_logits(votes, model, batch), **CLOSE)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_votes_of_half_precision_are_counted_in_single(dtype):
-    """As of autocast on a GPU, whose exponentials are of another precision than its linear layers."""
+def test_mean_vote_of_half_precision_is_float32(dtype):
+    """As under autocast on a GPU, where exponentials have another precision than linear layers."""
     torch.manual_seed(0)
     scores, votes = torch.randn(400, 3).to(dtype), torch.randn(400, 3).to(dtype)
     example = torch.arange(400) // 200
@@ -107,7 +109,7 @@ def test_votes_of_half_precision_are_counted_in_single(dtype):
     torch.testing.assert_close(means, mean_vote(scores.float(), votes.float(), example, 2), rtol=0, atol=0)
 
 
-def test_a_score_beyond_what_an_exponential_holds_takes_the_whole_vote():
+def test_mean_vote_handles_extreme_scores():
     scores, votes = torch.tensor([[1e4], [-1e4], [9e3]]), torch.tensor([[2.0], [3.0], [5.0]])
 
     assert mean_vote(scores, votes, torch.tensor([0, 1, 0]), 3).tolist() == [[2.0], [0.0], [0.0]]

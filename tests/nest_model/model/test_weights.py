@@ -61,10 +61,10 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         return real(cls, data, requires_grad)
 
     monkeypatch.setattr(torch.nn.Parameter, "__new__", on_no_memory)
-    with pytest.raises(NestError) as told:
+    with pytest.raises(NestError) as caught:
         checkpoint.load_pretrained(folder, vocab_sha256=VOCABULARY)
-    assert "\n" not in str(told.value)
-    return str(told.value)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ],
     ids=["missing", "unexpected", "shape", "type", "NaN", "infinite"],
 )
-def test_weights_that_are_not_the_model_s_are_refused(
+def test_load_refuses_weights_that_do_not_fit_the_config(
     change: Callable, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     change_weights(folder, change)
@@ -93,7 +93,7 @@ def test_weights_that_are_not_the_model_s_are_refused(
 
 
 @pytest.mark.parametrize("size", [0, 4, 200, -8])
-def test_a_truncated_file_is_no_safetensors_file(size: int, folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_load_refuses_a_truncated_safetensors_file(size: int, folder: Path, monkeypatch: pytest.MonkeyPatch):
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:size])
     sign(folder)
@@ -110,18 +110,18 @@ def test_a_truncated_file_is_no_safetensors_file(size: int, folder: Path, monkey
     ],
     ids=str,
 )
-def test_a_model_larger_than_memory_is_refused(shape: dict, folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_load_refuses_a_model_larger_than_memory(shape: dict, folder: Path, monkeypatch: pytest.MonkeyPatch):
     change_shape(folder, **shape)
     assert "GiB are free. Use a smaller model" in refused(folder, monkeypatch)
 
 
-def test_more_layers_than_the_file_has_tensors_are_not_built(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_load_refuses_more_layers_than_tensors_before_building(folder: Path, monkeypatch: pytest.MonkeyPatch):
     change_shape(folder, layers=1_000, d_ff=1)
     assert "1,000 layers need more than" in refused(folder, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("shape", "said"),
+    ("shape", "message"),
     [
         ({"d_model": "16"}, "d_model: Input should be a valid integer"),
         ({"layers": 1.5}, "layers: Input should be a valid integer"),
@@ -132,15 +132,15 @@ def test_more_layers_than_the_file_has_tensors_are_not_built(folder: Path, monke
     ],
     ids=str,
 )
-def test_a_shape_of_another_type_is_refused(
-    shape: dict, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_load_refuses_a_model_config_of_wrong_types(
+    shape: dict, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     change_shape(folder, **shape)
-    assert said in refused(folder, monkeypatch)
+    assert message in refused(folder, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"dropout": 1.5}, "dropout: Input should be less than 1"),
         ({"training": []}, "training: Input should be a valid dictionary"),
@@ -151,19 +151,19 @@ def test_a_shape_of_another_type_is_refused(
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_config_of_another_type_is_refused(
-    values: dict, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_load_refuses_a_config_file_of_wrong_types(
+    values: dict, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     change_config(folder, **values)
-    message = refused(folder, monkeypatch)
-    assert said in message
-    assert len(message) < 1_000
+    refusal = refused(folder, monkeypatch)
+    assert message in refusal
+    assert len(refusal) < 1_000
 
 
 @pytest.mark.parametrize(
     "missing", ["model", "vocab_sha256", "weights_sha256", "training", "task", "dropout"]
 )
-def test_a_config_without_a_key_names_it(missing: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_load_names_a_missing_config_key(missing: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     path = folder / "config.json"
     values = json.loads(unsealed(path.read_text()))
     del values[missing]
@@ -172,18 +172,20 @@ def test_a_config_without_a_key_names_it(missing: str, folder: Path, monkeypatch
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe{", b"[" * 100_000, b"[]", b"3"])
-def test_what_is_no_config_is_one_message(content: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_load_refuses_an_unreadable_config_in_one_line(
+    content: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
     (folder / "config.json").write_bytes(content)
     assert "config.json: not a model's config" in refused(folder, monkeypatch)
 
 
 @pytest.mark.parametrize("time2vec", [None, "hours", "hours+days"])
-def test_weights_are_counted_without_a_model(time2vec: str | None):
+def test_num_parameters_equals_the_built_model(time2vec: str | None):
     config = ModelConfig(33, d_model=24, heads=3, d_ff=40, layers=3, time2vec=time2vec)
     assert num_parameters(config) == sum(weight.numel() for weight in NestModel(config).parameters())
 
 
-def test_looking_at_a_model_draws_no_random_number(folder: Path):
+def test_load_keeps_the_global_random_state(folder: Path):
     torch.manual_seed(3)
     NestModel(CONFIG)
     expected = torch.rand(1)
@@ -192,7 +194,7 @@ def test_looking_at_a_model_draws_no_random_number(folder: Path):
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_memory_is_the_container_s_where_that_has_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_available_bytes_is_the_containers_limit_if_lower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(process, "_CONTAINER", tmp_path)
     machine = process.available_bytes()
     (tmp_path / "memory.max").write_text("3000\n")
@@ -206,11 +208,11 @@ def test_memory_is_the_container_s_where_that_has_less(tmp_path: Path, monkeypat
         refuse_too_large(CONFIG, "this model", weights.BYTES_IN_TRAINING)
 
 
-def test_a_state_that_is_none_is_one_message(tmp_path: Path):
+def test_load_refuses_an_invalid_state_in_one_line(tmp_path: Path):
     states = StateFolder(tmp_path, "run")
     states.folder.mkdir(parents=True)
-    made = states.folder / "made"
-    save_file({"module.a": torch.zeros(2)}, made)
-    made.rename(states.folder / f"00000000-{sha256_of(made)}.safetensors")
+    file = states.folder / "made"
+    save_file({"module.a": torch.zeros(2)}, file)
+    file.rename(states.folder / f"00000000-{sha256_of(file)}.safetensors")
     with pytest.raises(NestError, match="not a state of a training; move it away"):
         states.load()

@@ -1,4 +1,4 @@
-"""What is frozen in a fine-tuning ends as it was pretrained, bit for bit; stopped, it goes on as if it never was."""
+"""Frozen weights stay as pretrained, bit for bit, also in a training that is stopped and resumed."""
 
 import pytest
 import torch
@@ -24,17 +24,17 @@ def world(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pretrained(world, tmp_path_factory):
+def pretrained_folder(world, tmp_path_factory):
     out = tmp_path_factory.mktemp("pretrained")
     recipe = Recipe(1e-3, 1, 1, examples_per_step=6)
     pretrain_small(world, runtime(out), out, recipe, time2vec="hours+days", layers=2)
     return out
 
 
-def _finetuned(world, pretrained, out, freeze, **more):
-    stop = more.pop("stop", None)
+def _finetune(world, pretrained_folder, out, freeze, **options):
+    stop = options.pop("stop", None)
     finetune(
-        pretrained_model=pretrained,
+        pretrained_model=pretrained_folder,
         labels=world.labels,
         seqset=world.seqset,
         out=out,
@@ -43,7 +43,7 @@ def _finetuned(world, pretrained, out, freeze, **more):
         runtime=runtime(out, stop=stop, seconds_between_states=0.0),
         recipe={"epochs": 2, "learning_rate": 1e-2, "weight_decay": 0.1, "decays": "everything"},
         freeze=freeze,
-        **more,
+        **options,
     )
     return load_file(out / "model.safetensors")
 
@@ -53,28 +53,26 @@ def _is_frozen(name, freeze):
 
 
 @pytest.mark.parametrize("freeze", [("embedding",), ("swe",), ("cse",), ("swe", "cse"), ("embedding", "cse")])
-def test_frozen_weights_end_as_they_were_pretrained_and_the_others_do_not(
-    world, pretrained, tmp_path, freeze
-):
-    before = load_file(pretrained / "model.safetensors")
+def test_frozen_weights_stay_as_pretrained_and_others_change(world, pretrained_folder, tmp_path, freeze):
+    pretrained_weights = load_file(pretrained_folder / "model.safetensors")
 
-    after = _finetuned(world, pretrained, tmp_path, freeze)
+    weights = _finetune(world, pretrained_folder, tmp_path, freeze)
 
     encoder = {
-        name.removeprefix("encoder."): value for name, value in after.items() if name.startswith("encoder.")
+        name.removeprefix("encoder."): value for name, value in weights.items() if name.startswith("encoder.")
     }
     frozen = {name for name in encoder if _is_frozen(name, freeze)}
     assert frozen
-    frozen.add("item_of_token")  # no weight: what a token measures is never trained
-    assert {name for name, value in encoder.items() if torch.equal(value, before[name])} == frozen
-    assert f"Left as pretrained: {', '.join(freeze)}." in (tmp_path / "README.md").read_text()
+    frozen.add("item_of_token")  # a buffer that is never trained
+    assert {name for name, value in encoder.items() if torch.equal(value, pretrained_weights[name])} == frozen
+    assert f"Left as pretrained_folder: {', '.join(freeze)}." in (tmp_path / "README.md").read_text()
 
 
-def test_a_stopped_training_with_frozen_weights_goes_on_as_if_never_stopped(world, pretrained, tmp_path):
+def test_a_stopped_training_with_frozen_weights_resumes_exactly(world, pretrained_folder, tmp_path):
     freeze = ("embedding", "swe")
-    whole = _finetuned(world, pretrained, tmp_path / "whole", freeze)
+    whole = _finetune(world, pretrained_folder, tmp_path / "whole", freeze)
     with pytest.raises(Stopped):
-        _finetuned(world, pretrained, tmp_path / "parts", freeze, stop=StopAfter(3))
+        _finetune(world, pretrained_folder, tmp_path / "parts", freeze, stop=StopAfter(3))
     (folder,) = (tmp_path / "parts" / "state").iterdir()
     state = StateFolder(folder.parent, folder.name).load()
     assert state is not None
@@ -82,16 +80,18 @@ def test_a_stopped_training_with_frozen_weights_goes_on_as_if_never_stopped(worl
     assert moments
     assert not [name for name in moments if _is_frozen(name, freeze)]
 
-    resumed = _finetuned(world, pretrained, tmp_path / "parts", freeze)
+    weights = _finetune(world, pretrained_folder, tmp_path / "parts", freeze)
 
-    assert whole.keys() == resumed.keys()
-    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+    assert whole.keys() == weights.keys()
+    assert all(torch.equal(value, weights[name]) for name, value in whole.items())
 
 
-def test_frozen_weights_have_no_gradient_and_change_no_gradient_of_the_others(world, pretrained):
+def test_frozen_weights_have_no_gradient_and_keep_other_gradients(world, pretrained_folder):
     gradients = []
     for freeze in ((), ("embedding", "swe")):
-        encoder, _ = load_pretrained(pretrained, vocab_sha256=content_sha256(read_table(world.vocab, VOCAB)))
+        encoder, _ = load_pretrained(
+            pretrained_folder, vocab_sha256=content_sha256(read_table(world.vocab, VOCAB))
+        )
         freeze_blocks(encoder, freeze)
         batch = ragged_batch([[3, 4], [2, 5, 1]], 0)
         encoder(batch)[batch.cls_rows].square().sum().backward()
@@ -105,7 +105,7 @@ def test_frozen_weights_have_no_gradient_and_change_no_gradient_of_the_others(wo
             torch.testing.assert_close(gradient, whole[name], rtol=1e-6, atol=0)
 
 
-def test_a_readout_is_chosen_at_the_fine_tuning(world, pretrained, tmp_path):
-    _finetuned(world, pretrained, tmp_path, (), readout="cls")
+def test_finetuning_sets_the_readout(world, pretrained_folder, tmp_path):
+    _finetune(world, pretrained_folder, tmp_path, (), readout="cls")
     model, card = load_classifier(tmp_path, vocab_sha256=content_sha256(read_table(world.vocab, VOCAB)))
     assert card.model.readout == model.encoder.config.readout == "cls"

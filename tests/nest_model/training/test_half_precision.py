@@ -1,4 +1,4 @@
-"""fp16: losses scaled up, steps whose gradients overflow left out. On a CPU as far as it can be, on CUDA as it is."""
+"""fp16 training: scaled losses, and skipped steps whose gradients overflow; on a CPU where possible, else on CUDA."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from nest_model.training.stop import Stopped, StopRequest
 from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
 
 RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6)
-OVERFLOWS = 2.0**18  # of fp16, whose largest number is 65,504, for the first few steps of fifteen
+OVERFLOWS = 2.0**18  # a loss scale that overflows fp16 (maximum 65,504) in the first few of fifteen steps
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
@@ -24,7 +24,7 @@ def world(tmp_path_factory) -> World:
 
 
 def half(factor: float) -> Fabric:
-    """Return Fabric in fp16 on a CPU, which the command refuses, with the first factor of its losses."""
+    """Return Fabric in fp16 on a CPU, which the command refuses, with an initial loss scale."""
     scaler = torch.amp.GradScaler("cpu", init_scale=factor)
     return Fabric(accelerator="cpu", devices=1, plugins=MixedPrecision("16-mixed", "cpu", scaler))
 
@@ -34,7 +34,7 @@ def train(world: World, out: Path, fabric: Fabric, stop: StopRequest | None = No
     return json.loads((out / "metrics.json").read_text())
 
 
-def test_a_step_whose_gradients_overflow_is_left_out_and_is_no_loss_that_is_no_number(world, tmp_path):
+def test_an_fp16_step_with_overflow_is_skipped_without_an_error(world, tmp_path):
     fabric = half(OVERFLOWS)
     metrics = train(world, tmp_path, fabric)
 
@@ -43,7 +43,7 @@ def test_a_step_whose_gradients_overflow_is_left_out_and_is_no_loss_that_is_no_n
 
 
 @pytest.mark.parametrize("steps", [0, 9], ids=["before any step counts", "after some do"])
-def test_a_run_that_goes_on_has_the_factor_it_had(world, tmp_path, steps):
+def test_a_resumed_fp16_run_keeps_the_loss_scale(world, tmp_path, steps):
     train(world, tmp_path / "a", half(OVERFLOWS))
     with pytest.raises(Stopped):
         train(world, tmp_path / "b", half(OVERFLOWS), StopAfter(steps))
@@ -55,8 +55,8 @@ def test_a_run_that_goes_on_has_the_factor_it_had(world, tmp_path, steps):
 
 @needs_cuda
 @pytest.mark.parametrize("precision", ["16-mixed", "bf16-mixed"])
-def test_on_cuda_half_precision_trains_to_nearly_the_losses_of_fp32(world, tmp_path, precision):
+def test_half_precision_on_cuda_reaches_the_losses_of_fp32(world, tmp_path, precision):
     exact = train(world, tmp_path / "32", launch_fabric("cuda", "32-true"))
-    mixed = train(world, tmp_path / "16", launch_fabric("cuda", precision))
+    low = train(world, tmp_path / "16", launch_fabric("cuda", precision))
 
-    assert mixed["validation"]["val_loss"] == pytest.approx(exact["validation"]["val_loss"], rel=0.01)
+    assert low["validation"]["val_loss"] == pytest.approx(exact["validation"]["val_loss"], rel=0.01)

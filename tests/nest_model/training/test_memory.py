@@ -1,4 +1,4 @@
-"""Out of memory: told with the budget to lower, or lowered; a step done again is as if it had fitted at once."""
+"""Out of memory: the error names the budget to lower, or the budget is lowered and the step repeated exactly."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def world(tmp_path_factory) -> World:
 def train(
     world: World, out: Path, *, row_budget: int = RECIPE.row_budget, **circumstances
 ) -> dict[str, torch.Tensor]:
-    """Train in double precision, where another order of adding up is not seen."""
+    """Train in double precision, so that the order of summation does not matter."""
     torch.use_deterministic_algorithms(True)
     fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
     recipe = RECIPE.with_changes(row_budget=row_budget)
@@ -40,57 +40,57 @@ def train(
 
 @pytest.fixture
 def rows_that_fit(monkeypatch):
-    """Let every micro-batch of more rows end as one does that a GPU has no memory for."""
+    """Make every micro-batch with more rows fail as if a GPU ran out of memory."""
 
     def set_to(rows: int) -> list[int]:
-        refused: list[int] = []
+        failures: list[int] = []
 
-        def limited(model, masked, counts):
-            if len(masked.batch.tokens) > rows:
-                refused.append(len(masked.batch.tokens))
+        def limited(model, masked_batch, counts):
+            if len(masked_batch.batch.tokens) > rows:
+                failures.append(len(masked_batch.batch.tokens))
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
-            return pretraining_loss(model, masked, counts)
+            return pretraining_loss(model, masked_batch, counts)
 
         monkeypatch.setattr("nest_model.training.pretraining_task.pretraining_loss", limited)
-        return refused
+        return failures
 
     return set_to
 
 
-def test_a_budget_lowered_on_the_way_changes_nothing_of_the_result(world, tmp_path, rows_that_fit, caplog):
-    """The parts of a step before the one that did not fit are done again and count once."""
+def test_a_lowered_row_budget_does_not_change_the_result(world, tmp_path, rows_that_fit, caplog):
+    """Micro-batches before the one that did not fit are repeated and count once."""
     at_once = train(world, tmp_path / "a")
-    refused = rows_that_fit(30)
-    lowered = train(world, tmp_path / "b", lower_row_budget=True, row_budget=64)
+    failures = rows_that_fit(30)
+    weights = train(world, tmp_path / "b", lower_row_budget=True, row_budget=64)
 
-    assert refused
+    assert failures
     assert "out of memory with 64 rows per micro-batch; running again with 32." in caplog.messages
     for name, weight in at_once.items():
-        assert (weight - lowered[name]).abs().max() <= 1e-6, name
+        assert (weight - weights[name]).abs().max() <= 1e-6, name
 
 
 @pytest.mark.parametrize("evaluated_by", ["validation_scores", "set_prediction"])
-def test_memory_that_runs_out_while_a_model_is_judged_is_lowered_as_in_a_step(
-    world, tmp_path, monkeypatch, evaluated_by
-):
+def test_running_out_of_memory_in_validation_lowers_the_budget(world, tmp_path, monkeypatch, evaluated_by):
     train(world, tmp_path / "a")
-    work, refused = getattr(objectives, evaluated_by), []
+    work, failures = getattr(objectives, evaluated_by), []
 
-    def limited(model, masked):
-        if not model.training and len(masked.batch.tokens) > 30:
-            refused.append(len(masked.batch.tokens))
+    def limited(model, masked_batch):
+        if not model.training and len(masked_batch.batch.tokens) > 30:
+            failures.append(len(masked_batch.batch.tokens))
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
-        return work(model, masked)
+        return work(model, masked_batch)
 
     monkeypatch.setattr(pretraining_task, evaluated_by, limited)
     train(world, tmp_path / "b", lower_row_budget=True, row_budget=64)
 
-    assert refused
-    first, again = (json.loads((tmp_path / name / "metrics.json").read_text())["validation"] for name in "ab")
-    assert again == pytest.approx(first, rel=1e-6)
+    assert failures
+    first, second = (
+        json.loads((tmp_path / name / "metrics.json").read_text())["validation"] for name in "ab"
+    )
+    assert second == pytest.approx(first, rel=1e-6)
 
 
-def test_without_leave_to_lower_it_the_error_names_the_budget_and_the_flag(world, tmp_path, rows_that_fit):
+def test_an_out_of_memory_error_names_the_budget_and_the_flag(world, tmp_path, rows_that_fit):
     rows_that_fit(50)
     with pytest.raises(
         NestError, match=r"with 8,192 rows per micro-batch. Run again with --row-budget 4096, or"
@@ -98,7 +98,7 @@ def test_without_leave_to_lower_it_the_error_names_the_budget_and_the_flag(world
         train(world, tmp_path)
 
 
-def test_a_run_told_to_take_less_goes_on_from_its_last_state(world, tmp_path, caplog):
+def test_a_run_with_a_smaller_budget_resumes_from_the_last_state(world, tmp_path, caplog):
     at_once = train(world, tmp_path / "a")
     with pytest.raises(Stopped):
         train(world, tmp_path / "b", stop=StopAfter(6))
@@ -110,7 +110,7 @@ def test_a_run_told_to_take_less_goes_on_from_its_last_state(world, tmp_path, ca
         assert (weight - weights[name]).abs().max() <= 1e-6, name
 
 
-def test_a_patient_too_large_alone_is_told_as_such(world, tmp_path, rows_that_fit):
+def test_a_patient_too_large_for_memory_is_reported(world, tmp_path, rows_that_fit):
     rows_that_fit(3)
     with pytest.raises(NestError, match="although the longest patients already have one alone"):
         train(world, tmp_path, lower_row_budget=True)
@@ -127,18 +127,18 @@ def test_a_patient_too_large_alone_is_told_as_such(world, tmp_path, rows_that_fi
         (ValueError("out of memory"), False),
     ],
 )  # fmt: skip
-def test_memory_that_ran_out_is_told_from_other_faults(error, is_one):
+def test_is_out_of_memory_recognises_memory_errors_only(error, is_one):
     assert is_out_of_memory(error) is is_one
 
 
-def test_the_peak_is_what_the_process_has_held_and_not_the_one_that_started_it():
+def test_peak_mib_excludes_the_parent_process():
     code = (
-        "from nest_model.training.memory import peak_mib; before = peak_mib(); held = bytearray(b'x') * (256 << 20);"
+        "from nest_model.process import peak_mib; before = peak_mib(); held = bytearray(b'x') * (256 << 20);"
         "print(before, peak_mib())"
     )
-    held = bytearray(b"x") * (512 << 20)
+    ballast = bytearray(b"x") * (512 << 20)
     child = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
 
-    before, after = map(float, child.stdout.split())
-    assert before < 255 < after - before < 512
-    assert len(held)
+    baseline, peak = map(float, child.stdout.split())
+    assert baseline < 255 < peak - baseline < 512
+    assert len(ballast)

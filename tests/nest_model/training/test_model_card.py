@@ -1,4 +1,4 @@
-"""What a model's README says, whosever events it was trained on."""
+"""The README of a model, whatever source it was trained on."""
 
 import re
 
@@ -7,7 +7,7 @@ from nest_model.model.checkpoint import ModelCard
 from nest_model.training.model_card import pretrained_readme
 
 
-def test_the_readme_of_a_pretrained_model_is_true_of_a_shop_too():
+def test_pretrained_readme_has_no_hospital_words():
     recipe = {
         "learning_rate": 1e-4,
         "weight_decay": 0.01,

@@ -37,48 +37,49 @@ def _gradients(model: nn.Module) -> list[torch.Tensor]:
 
 @settings(max_examples=30, deadline=None)
 @given(subjects, configs, st.integers(1, 40), st.integers(0, 1000))
-def test_cutting_a_step_into_micro_batches_changes_neither_losses_nor_gradients(
-    sizes, config, max_rows, seed
-):
-    masked = mask_batch(ragged_batch(sizes, seed), torch.Generator().manual_seed(seed), config)
-    counts = Counts.of(masked)
+def test_micro_batches_of_a_step_sum_to_its_losses_and_gradients(sizes, config, max_rows, seed):
+    masked_batch = mask_batch(ragged_batch(sizes, seed), torch.Generator().manual_seed(seed), config)
+    counts = Counts.of(masked_batch)
     whole_model, cut_model = seeded_model(config, seed), seeded_model(config, seed)
 
-    whole = pretraining_loss(whole_model, masked)
+    whole = pretraining_loss(whole_model, masked_batch)
     whole.total.backward()
-    cut = [masked.slice_subjects(run.start, run.stop) for run in micro_batches(masked.batch.rows, max_rows)]
-    parts = [pretraining_loss(cut_model, part, counts) for part in cut]
+    micro_batch_list = [
+        masked_batch.slice_subjects(run.start, run.stop)
+        for run in micro_batches(masked_batch.batch.rows, max_rows)
+    ]
+    parts = [pretraining_loss(cut_model, part, counts) for part in micro_batch_list]
     for part in parts:
         part.total.backward()
 
     close = {"rtol": 0, "atol": 1e-12}
     for name in ("total", "mlm", "msm", "own"):
-        summed = sum(getattr(part, name) for part in parts)
-        torch.testing.assert_close(summed, getattr(whole, name), **close)
-    for one, other in zip(_gradients(whole_model), _gradients(cut_model), strict=True):
-        torch.testing.assert_close(one, other, **close)
+        total = sum(getattr(part, name) for part in parts)
+        torch.testing.assert_close(total, getattr(whole, name), **close)
+    for a, b in zip(_gradients(whole_model), _gradients(cut_model), strict=True):
+        torch.testing.assert_close(a, b, **close)
 
 
 @settings(max_examples=30, deadline=None)
 @given(subjects, configs, st.integers(0, 1000))
-def test_the_scores_of_one_pass_are_those_of_a_pass_for_each(sizes, config, seed):
-    masked = mask_batch(ragged_batch(sizes, seed), torch.Generator().manual_seed(seed), config)
+def test_validation_scores_equal_separate_passes(sizes, config, seed):
+    masked_batch = mask_batch(ragged_batch(sizes, seed), torch.Generator().manual_seed(seed), config)
     model = seeded_model(config, seed)
-    losses = pretraining_loss(model, masked, Counts(1, 1, 1))
-    sums, predicted = validation_scores(model, masked)
+    losses = pretraining_loss(model, masked_batch, Counts(1, 1, 1))
+    sums, prediction = validation_scores(model, masked_batch)
 
     close = {"rtol": 0, "atol": 1e-11}
     for name, value in sums.items():
         torch.testing.assert_close(value.detach(), getattr(losses, name), **close)
-    alone = set_prediction(model, masked)
+    alone = set_prediction(model, masked_batch)
     for row in ("cls", "mask", "head"):
-        one, other = getattr(predicted, row), getattr(alone, row)
-        torch.testing.assert_close(one.recall, other.recall, **close)
-        torch.testing.assert_close(one.ndcg, other.ndcg, **close)
+        a, b = getattr(prediction, row), getattr(alone, row)
+        torch.testing.assert_close(a.recall, b.recall, **close)
+        torch.testing.assert_close(a.ndcg, b.ndcg, **close)
 
 
 @pytest.mark.parametrize("sizes", [[[0]], [[0, 0], [0]]])
-def test_terms_without_rows_are_0_with_gradients_of_0(sizes):
+def test_loss_terms_without_rows_are_0_with_gradients_of_0(sizes):
     model = seeded_model(CONFIG)
 
     losses = pretraining_loss(model, mask_batch(ragged_batch(sizes), torch.Generator(), CONFIG))
@@ -88,29 +89,29 @@ def test_terms_without_rows_are_0_with_gradients_of_0(sizes):
     assert all(gradient is not None and gradient.count_nonzero() == 0 for gradient in _gradients(model))
 
 
-def test_msm_is_0_where_the_head_predicts_the_very_shares():
+def test_msm_is_0_when_the_head_predicts_the_exact_shares():
     config = dataclasses.replace(CONFIG, set_mask_share=1.0)
-    masked = mask_batch(ragged_batch([[8]], seed=2), torch.Generator(), config)
+    masked_batch = mask_batch(ragged_batch([[8]], seed=2), torch.Generator(), config)
     model = seeded_model(config)
     with torch.no_grad():
         model.set_head.out.weight.zero_()
         model.set_head.out.bias.fill_(-1e3)
-        model.set_head.out.bias[masked.masked_sets.tokens] = masked.masked_sets.shares.log() + 5
+        model.set_head.out.bias[masked_batch.masked_sets.tokens] = masked_batch.masked_sets.shares.log() + 5
 
-    assert len(masked.masked_sets.tokens) > 2
-    assert float(pretraining_loss(model, masked).msm) == pytest.approx(0, abs=1e-12)
+    assert len(masked_batch.masked_sets.tokens) > 2
+    assert float(pretraining_loss(model, masked_batch).msm) == pytest.approx(0, abs=1e-12)
 
 
-def test_msm_of_an_even_guess_is_log_of_the_vocabulary_less_the_targets_entropy():
+def test_msm_of_an_even_guess_is_log_vocabulary_minus_entropy():
     config = dataclasses.replace(CONFIG, set_mask_share=1.0)
-    masked = mask_batch(ragged_batch([[8]], seed=2), torch.Generator(), config)
+    masked_batch = mask_batch(ragged_batch([[8]], seed=2), torch.Generator(), config)
     model = seeded_model(config)
     with torch.no_grad():
         model.set_head.out.weight.zero_()
         model.set_head.out.bias.zero_()
-    entropy = -sum(share * math.log(share) for share in masked.masked_sets.shares.tolist())
+    entropy = -sum(share * math.log(share) for share in masked_batch.masked_sets.shares.tolist())
 
-    assert float(pretraining_loss(model, masked).msm) == pytest.approx(math.log(VOCAB_SIZE) - entropy)
+    assert float(pretraining_loss(model, masked_batch).msm) == pytest.approx(math.log(VOCAB_SIZE) - entropy)
 
 
 def _targets(*tokens_of_set: list[int]) -> SetTargets:
@@ -135,14 +136,14 @@ def test_recall_and_ndcg_at_10_worked_by_hand():
     assert ranking.ndcg.tolist() == pytest.approx([(1 + 1 / 2) / ideal_of_three, 0, 1, 1])
 
 
-def test_guesses_count_for_their_own_set_alone():
+def test_rank_counts_guesses_for_the_same_set_only():
     targets = _targets([7, 8], [7])
     ranking = rank(torch.tensor([[5, 6], [7, 8]]), targets.set_of_token, targets.tokens)
 
     assert ranking.recall.tolist() == [0, 1]
 
 
-def test_no_special_token_is_ever_guessed():
+def test_top_tokens_excludes_special_tokens():
     logits = torch.zeros(2, 30)
     logits[:, :5] = 100.0
     logits[:, 20] = 1.0
@@ -154,35 +155,35 @@ def test_no_special_token_is_ever_guessed():
     assert guesses[:, 0].tolist() == [20, 20]
 
 
-def test_a_small_vocabulary_is_guessed_whole():
+def test_top_tokens_returns_all_of_a_small_vocabulary():
     assert sorted(top_tokens(torch.randn(1, 8))[0].tolist()) == [5, 6, 7]
 
 
 def test_set_prediction_reads_the_cls_and_the_mask_row_of_each_masked_set():
-    masked = mask_sets(ragged_batch([[8, 4, 0], [6, 2]] * 5), torch.Generator().manual_seed(0), CONFIG)
+    masked_batch = mask_sets(ragged_batch([[8, 4, 0], [6, 2]] * 5), torch.Generator().manual_seed(0), CONFIG)
     model = seeded_model(CONFIG)
-    sets, hidden = len(masked.masked_sets.sets), model(masked.batch)
-    first = masked.batch.cls_rows[masked.masked_sets.sets]
+    sets, hidden_states = len(masked_batch.masked_sets.sets), model(masked_batch.batch)
+    first = masked_batch.batch.cls_rows[masked_batch.masked_sets.sets]
 
-    found = set_prediction(model, masked)
+    prediction = set_prediction(model, masked_batch)
 
-    for ranking, rows in ((found.cls, first), (found.mask, first + 1)):
-        guesses = top_tokens(hidden[rows] @ model.embedding.weight.T)
-        expected = rank(guesses, masked.masked_sets.set_of_token, masked.masked_sets.tokens)
+    for ranking, rows in ((prediction.cls, first), (prediction.mask, first + 1)):
+        guesses = top_tokens(hidden_states[rows] @ model.embedding.weight.T)
+        expected = rank(guesses, masked_batch.masked_sets.set_of_token, masked_batch.masked_sets.tokens)
         assert ranking.recall.shape == (sets,)
         assert torch.equal(ranking.recall, expected.recall)
         assert torch.equal(ranking.ndcg, expected.ndcg)
-    assert (masked.batch.tokens[first + 1] == 4).all()
-    assert not found.cls.recall.requires_grad
+    assert (masked_batch.batch.tokens[first + 1] == 4).all()
+    assert not prediction.cls.recall.requires_grad
 
 
 def test_set_prediction_without_a_masked_set_is_empty():
-    masked = mask_sets(ragged_batch([[0]]), torch.Generator(), CONFIG)
+    masked_batch = mask_sets(ragged_batch([[0]]), torch.Generator(), CONFIG)
 
-    assert set_prediction(seeded_model(CONFIG), masked).mask.ndcg.shape == (0,)
+    assert set_prediction(seeded_model(CONFIG), masked_batch).mask.ndcg.shape == (0,)
 
 
-def test_the_classifier_head_gives_a_logit_per_class_and_drops_in_training_alone():
+def test_classifier_head_uses_dropout_in_training_only():
     torch.manual_seed(0)
     head, rows = ClassifierHead(16, 3, dropout=0.5), torch.randn(4, 1, 16)
 

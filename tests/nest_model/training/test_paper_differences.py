@@ -1,4 +1,4 @@
-"""A card and a page say where a model is not the paper's NEST."""
+"""A model card and a docs page list the differences from the paper's NEST."""
 
 from dataclasses import asdict
 
@@ -19,14 +19,14 @@ def _lines(preset, is_finetuned=False, options="", **training):
     )
 
 
-def test_the_card_of_the_papers_model_has_what_the_paper_leaves_open_and_each_reason():
+def test_the_card_of_the_paper_model_lists_the_open_points():
     for is_finetuned in (False, True):
         text = _lines("paper", is_finetuned)
         assert open_points_table() in text
         assert all(all(row) for row in OPEN_POINTS)
 
 
-def test_a_card_tells_every_option_that_is_not_the_papers():
+def test_a_card_lists_every_difference_from_the_paper():
     text = _lines("paper", options="time2vec=none msm_weight=0")
     assert "| time2vec | none | hours+days |" in text
     assert "| msm_weight | 0 | 1 |" in text
@@ -39,5 +39,5 @@ def test_a_card_tells_every_option_that_is_not_the_papers():
 
 
 @pytest.mark.docs
-def test_the_page_on_learning_shows_what_the_paper_leaves_open():
+def test_the_learning_page_shows_the_open_points():
     assert open_points_table().strip() in (ROOT / "docs" / "learning.md").read_text()

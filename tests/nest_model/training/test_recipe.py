@@ -1,4 +1,4 @@
-"""The two recipes as they are, and what their fields do to the weights."""
+"""The recipes of the presets, and the effect of their fields on the weights."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ def world(tmp_path_factory):
     return make_world(tmp_path_factory.mktemp("world"))
 
 
-def test_the_papers_recipe_and_model_have_nothing_of_ours():
+def test_the_paper_preset_equals_the_paper():
     plain = Recipe(learning_rate=5e-5, epochs=30, patience=10)
     task = Recipe(learning_rate=1e-5, epochs=30, patience=3, weight_decay=1e-3, warmup_share=0.1, cosine=True)
 
@@ -47,18 +47,18 @@ def test_the_papers_recipe_and_model_have_nothing_of_ours():
     assert bare.cse_position == "days_since_first"
 
 
-def test_every_weight_is_in_one_group_by_its_decay_and_its_rate():
+def test_parameter_groups_hold_each_weight_once_by_decay_and_rate():
     module = nn.ModuleDict(
         {"table": nn.Embedding(4, 2), "old": nn.Linear(2, 2), "norm": nn.LayerNorm(2), "new": nn.Linear(2, 3)}
     )
     module["old"].bias.requires_grad_(False)
-    trainee = SimpleNamespace(module=module, fresh_weights=list(module["new"].parameters()))
+    task = SimpleNamespace(module=module, fresh_weights=list(module["new"].parameters()))
     recipe = Recipe(1e-3, 1, 1, weight_decay=0.1, decays="matrices", head_rate=3.0)
     names = {id(weight): name for name, weight in module.named_parameters()}
 
     members = {
         (group["weight_decay"], group["rate_share"]): {names[id(weight)] for weight in group["params"]}
-        for group in parameter_groups(trainee, recipe)
+        for group in parameter_groups(task, recipe)
     }
 
     assert members == {
@@ -67,20 +67,20 @@ def test_every_weight_is_in_one_group_by_its_decay_and_its_rate():
         (0.1, 3.0): {"new.weight"},
         (0.0, 3.0): {"new.bias"},
     }
-    (everything,) = parameter_groups(trainee, dataclasses.replace(recipe, decays="everything", head_rate=1.0))
+    (everything,) = parameter_groups(task, dataclasses.replace(recipe, decays="everything", head_rate=1.0))
     assert len(everything["params"]) == len(names) - 1
     assert (everything["weight_decay"], everything["rate_share"]) == (0.1, 1.0)
 
 
-def test_msms_head_begins_at_the_constant_guess(world, tmp_path):
+def test_the_msm_head_starts_at_the_constant_guess(world, tmp_path):
     patients = PretrainingPatients.read(world.seqset, world.subjects)
     config = ModelConfig.preset("tiny", len(read_tokens(world.vocab, patients.seqsets.vocab_sha256)))
     recipe = Recipe(1e-3, 1, 1, starts_at_shares=True)
 
-    trainee = Pretraining(patients, config, recipe, runtime(tmp_path))
+    task = Pretraining(patients, config, recipe, runtime(tmp_path))
 
-    guess = trainee.module.model.set_head.out.bias.detach().softmax(0).numpy()
-    expected = trainee._popularity.mean_set
+    guess = task.module.model.set_head.out.bias.detach().softmax(0).numpy()
+    expected = task._popularity.mean_set
     assert guess[5:] / guess[5:].sum() == pytest.approx(expected[5:], rel=1e-5)
     plain = Pretraining(
         patients, config, dataclasses.replace(recipe, starts_at_shares=False), runtime(tmp_path)
@@ -89,13 +89,13 @@ def test_msms_head_begins_at_the_constant_guess(world, tmp_path):
 
 
 @pytest.mark.parametrize(("least", "most"), [(0.0, 0.0), (0.5, 0.5), (0.2, 0.8)])
-def test_a_share_between_the_two_is_left_out_of_an_example(least, most):
+def test_event_dropout_drops_a_share_within_the_bounds(least, most):
     events = 20_000
-    chosen = Selection.of_events(np.zeros(1, int), np.zeros(1, int), np.array([events]), np.arange(events))
-    trainee = SimpleNamespace(_recipe=Recipe(1e-3, 1, 1, thinning=(least, most)))
+    selection = Selection.of_events(np.zeros(1, int), np.zeros(1, int), np.array([events]), np.arange(events))
+    task = SimpleNamespace(_recipe=Recipe(1e-3, 1, 1, thinning=(least, most)))
 
     shares = [
-        1 - len(FineTuning._thinned(trainee, chosen, np.random.default_rng(seed)).events) / events
+        1 - len(FineTuning._with_event_dropout(task, selection, np.random.default_rng(seed)).events) / events
         for seed in range(40)
     ]
 
@@ -103,15 +103,15 @@ def test_a_share_between_the_two_is_left_out_of_an_example(least, most):
     assert (max(shares) - min(shares) > 0.4) == (least < most)
 
 
-def test_gradients_clipped_to_next_to_nothing_move_no_weight(world, tmp_path):
-    still, moved = (
+def test_tightly_clipped_gradients_change_no_weight(world, tmp_path):
+    clipped_weights, free = (
         _trained(world, tmp_path / name, clip) for name, clip in (("still", 1e-14), ("moved", None))
     )
 
-    begun = _trained(world, tmp_path / "begun", 1e-14, learning_rate=1e-12)
-    for name, weight in begun.items():
-        assert torch.allclose(still[name], weight, rtol=0, atol=1e-5), name
-    assert any(not torch.allclose(moved[name], weight, rtol=0, atol=1e-3) for name, weight in begun.items())
+    initial = _trained(world, tmp_path / "begun", 1e-14, learning_rate=1e-12)
+    for name, weight in initial.items():
+        assert torch.allclose(clipped_weights[name], weight, rtol=0, atol=1e-5), name
+    assert any(not torch.allclose(free[name], weight, rtol=0, atol=1e-3) for name, weight in initial.items())
 
 
 def _trained(world, out, clip, learning_rate=1e-3):

@@ -1,4 +1,4 @@
-"""Several seeds of one training: where each lies, what is trained again, and what pages make of them."""
+"""Several seeds of one training: their folders, what is trained again, and how pages show them."""
 
 import json
 import shutil
@@ -36,10 +36,10 @@ from tests.support.factories import predictions as made_up
 from tests.support.factories.world import (
     StopAfter,
     World,
+    flip_labels,
     make_world,
     pretrain_small,
     runtime,
-    with_labels_flipped,
 )
 from tests.support.kill.kills import contents
 
@@ -52,17 +52,17 @@ def world(tmp_path_factory) -> World:
 
 
 @pytest.fixture(scope="module")
-def pretrained(world, tmp_path_factory) -> Path:
+def pretrained_folder(world, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("pretrained")
     pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
     return out
 
 
-def tune(world, pretrained, root, seeds, *, stop=None, pretraining_seeds=False, labels=None) -> Path:
+def tune(world, pretrained_folder, root, seeds, *, stop=None, pretraining_seeds=False, labels=None) -> Path:
     finetune_seeds(
         seeds=seeds,
         pretraining_seeds=pretraining_seeds,
-        pretrained_model=pretrained,
+        pretrained_model=pretrained_folder,
         labels=labels or world.labels,
         seqset=world.seqset,
         out=root / "model",
@@ -84,43 +84,43 @@ def results(root: Path) -> list[dict]:
 
 
 @pytest.fixture
-def seeds_begun(monkeypatch) -> list[int]:
-    """The seeds that a training was begun with."""
+def trained_seeds(monkeypatch) -> list[int]:
+    """Return the seeds with which trainings were started, in order."""
     seeds: list[int] = []
     for module in (finetune_module, train_module):
         fit = module.fit
 
-        def watched(*arguments, seed, fit=fit, **more):
+        def watched(*arguments, seed, fit=fit, **options):
             seeds.append(seed)
-            return fit(*arguments, seed=seed, **more)
+            return fit(*arguments, seed=seed, **options)
 
         monkeypatch.setattr(module, "fit", watched)
     return seeds
 
 
-def test_each_seed_is_the_training_of_that_seed_alone_and_lies_below_the_first(world, pretrained, tmp_path):
-    several = tune(world, pretrained, tmp_path / "several", (42, 123))
+def test_each_seed_equals_a_training_with_that_seed_alone(world, pretrained_folder, tmp_path):
+    several = tune(world, pretrained_folder, tmp_path / "several", (42, 123))
     for seed, place in ((42, None), (123, 123)):
-        alone = tune(world, pretrained, tmp_path / f"alone_{seed}", (seed,))
+        alone = tune(world, pretrained_folder, tmp_path / f"alone_{seed}", (seed,))
         assert weights(alone) == weights(several, place)
     predictions = several / "report" / "predictions.parquet"
     assert predictions_of_seed(predictions, 123).exists()
     assert probe_predictions(predictions_of_seed(predictions, 123)).exists()
-    same = {path.relative_to(tmp_path / "alone_42") for path in (tmp_path / "alone_42").rglob("*.*")}
-    assert {path for path in same if "seeds" in path.parts} == set(), "one seed has no folder of seeds"
+    paths = {path.relative_to(tmp_path / "alone_42") for path in (tmp_path / "alone_42").rglob("*.*")}
+    assert {path for path in paths if "seeds" in path.parts} == set(), "one seed has no folder of seeds"
     metrics = [result["metrics"] for result in results(several)]
     assert len(metrics) == 3
     assert metrics[2] == seed_statistics(metrics[:2])
 
 
-def test_a_seed_that_is_trained_is_not_trained_again(world, pretrained, tmp_path, seeds_begun):
-    tune(world, pretrained, tmp_path, (42,))
-    tune(world, pretrained, tmp_path, (42, 123))
-    tune(world, pretrained, tmp_path, (42, 123, 7))
-    assert seeds_begun == [42, 123, 7]
+def test_a_trained_seed_is_not_trained_again(world, pretrained_folder, tmp_path, trained_seeds):
+    tune(world, pretrained_folder, tmp_path, (42,))
+    tune(world, pretrained_folder, tmp_path, (42, 123))
+    tune(world, pretrained_folder, tmp_path, (42, 123, 7))
+    assert trained_seeds == [42, 123, 7]
     assert len(results(tmp_path)) == 1 + 3 + 4, "each seed's, and the mean of two, then of three"
-    tune(world, pretrained, tmp_path, (42,))
-    assert seeds_begun == [42, 123, 7], "what was one of several stays one"
+    tune(world, pretrained_folder, tmp_path, (42,))
+    assert trained_seeds == [42, 123, 7], "what was one of several stays one"
     assert results(tmp_path)[-1]["metrics"] == results(tmp_path)[0]["metrics"], (
         "and its result is reported again"
     )
@@ -142,44 +142,44 @@ OUTPUTS = (
 
 
 @pytest.fixture(scope="module")
-def several(world, pretrained, tmp_path_factory) -> Path:
-    """The folder of a training with the seeds 42 and 123, and nothing that happened to it."""
-    return tune(world, pretrained, tmp_path_factory.mktemp("several"), (42, 123))
+def several(world, pretrained_folder, tmp_path_factory) -> Path:
+    """Return the untouched folder of a training with the seeds 42 and 123."""
+    return tune(world, pretrained_folder, tmp_path_factory.mktemp("several"), (42, 123))
 
 
-def test_no_output_of_a_seed_is_left_out_of_what_it_is_recognised_by(several):
+def test_outputs_lists_every_file_of_a_seed(several):
     assert {name for name in contents(several) if "123" in name.split("/")} == set(OUTPUTS)
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_a_seed_of_which_a_file_is_missing_is_trained_again(
-    world, pretrained, several, tmp_path, seeds_begun, name
+def test_a_seed_with_a_missing_file_is_trained_again(
+    world, pretrained_folder, several, tmp_path, trained_seeds, name
 ):
     root = Path(shutil.copytree(several, tmp_path / "copy"))
     (root / name).unlink()
-    tune(world, pretrained, root, (42, 123))
-    assert seeds_begun == [123]
+    tune(world, pretrained_folder, root, (42, 123))
+    assert trained_seeds == [123]
     assert contents(root) == contents(several)
 
 
-def test_a_seed_whose_predictions_are_damaged_or_whose_labels_are_others_is_trained_again(
-    world, pretrained, several, tmp_path, seeds_begun
+def test_a_seed_with_damaged_files_or_new_labels_is_trained_again(
+    world, pretrained_folder, several, tmp_path, trained_seeds
 ):
     root = Path(shutil.copytree(several, tmp_path / "copy"))
     predictions = predictions_of_seed(root / "report" / "predictions.parquet", 123)
     content = predictions.read_bytes()
     predictions.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
-    tune(world, pretrained, root, (42, 123))
-    assert seeds_begun == [123]
+    tune(world, pretrained_folder, root, (42, 123))
+    assert trained_seeds == [123]
     assert predictions.read_bytes() == content
-    other = with_labels_flipped(world, tmp_path / "flipped", "train")
-    tune(world, pretrained, root, (42, 123), labels=other.labels)
-    assert seeds_begun == [123, 42, 123]
+    flipped_world = flip_labels(world, tmp_path / "flipped", "train")
+    tune(world, pretrained_folder, root, (42, 123), labels=flipped_world.labels)
+    assert trained_seeds == [123, 42, 123]
 
 
-def test_killed_in_the_third_seed_it_goes_on_there_and_ends_with_the_same_bytes(world, pretrained, tmp_path):
+def test_a_training_killed_in_the_third_seed_resumes_exactly(world, pretrained_folder, tmp_path):
     def start(root: Path) -> subprocess.Popen:
-        paths = {"pretrained": pretrained, "labels": world.labels, "seqset": world.seqset}
+        paths = {"pretrained": pretrained_folder, "labels": world.labels, "seqset": world.seqset}
         paths |= {"out": root / "model", "predictions": root / "report" / "predictions.parquet"}
         arguments = [f"--{name}={path}" for name, path in paths.items()]
         steady = ("--threads=1", "--epochs=4", "--seconds-between-states=0")
@@ -190,50 +190,50 @@ def test_killed_in_the_third_seed_it_goes_on_there_and_ends_with_the_same_bytes(
         folders = (root / "model", model_of_seed(root / "model", 123))
         return [(folder / "model.safetensors").stat().st_mtime_ns for folder in folders]
 
-    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    process = start(undisturbed)
+    reference, killed_root = tmp_path / "undisturbed", tmp_path / "killed"
+    process = start(reference)
     process.communicate(timeout=300)
     assert process.returncode == 0
 
-    third = model_of_seed(killed / "model", 7)
-    process = start(killed)
+    third = model_of_seed(killed_root / "model", 7)
+    process = start(killed_root)
     while process.poll() is None and not any(third.glob("state/*/0*.safetensors")):
         time.sleep(0.005)
     process.kill()
     assert process.wait() == -9, "it had not ended by itself"
     assert not (third / "model.safetensors").exists()
-    before = weights_written_ns(killed)
+    written_ns = weights_written_ns(killed_root)
 
-    process = start(killed)
+    process = start(killed_root)
     _, log = process.communicate(timeout=300)
     assert process.returncode == 0
     assert ["seed 42 is trained already" in log, "seed 123 is trained already" in log] == [True, True]
     assert log.count("resuming at epoch") == 1
-    assert weights_written_ns(killed) == before
-    assert contents(killed) == contents(undisturbed)
+    assert weights_written_ns(killed_root) == written_ns
+    assert contents(killed_root) == contents(reference)
 
 
-def test_stopped_in_the_second_seed_it_goes_on_there_and_ends_with_the_same_weights(
-    world, pretrained, tmp_path, seeds_begun
+def test_a_training_stopped_in_the_second_seed_resumes_exactly(
+    world, pretrained_folder, tmp_path, trained_seeds
 ):
-    undisturbed = tune(world, pretrained, tmp_path / "undisturbed", (42, 123))
-    seeds_begun.clear()
+    reference = tune(world, pretrained_folder, tmp_path / "undisturbed", (42, 123))
+    trained_seeds.clear()
 
     class InTheSecond(StopAfter):
         @property
-        def asked(self) -> bool:
-            return len(seeds_begun) == 2 and super().is_requested
+        def is_requested(self) -> bool:
+            return len(trained_seeds) == 2 and super().is_requested
 
     with pytest.raises(Stopped, match="the state is saved"):
-        tune(world, pretrained, tmp_path / "stopped", (42, 123), stop=InTheSecond(2))
-    assert seeds_begun == [42, 123], "it is stopped in the second"
-    tune(world, pretrained, tmp_path / "stopped", (42, 123))
-    assert seeds_begun == [42, 123, 123]
+        tune(world, pretrained_folder, tmp_path / "stopped", (42, 123), stop=InTheSecond(2))
+    assert trained_seeds == [42, 123], "it is stopped in the second"
+    tune(world, pretrained_folder, tmp_path / "stopped", (42, 123))
+    assert trained_seeds == [42, 123, 123]
     for seed in (None, 123):
-        assert weights(tmp_path / "stopped", seed) == weights(undisturbed, seed)
+        assert weights(tmp_path / "stopped", seed) == weights(reference, seed)
 
 
-def test_each_seed_of_the_pretraining_goes_with_that_of_the_fine_tuning(world, tmp_path, seeds_begun):
+def test_pretraining_seeds_pair_with_finetuning_seeds(world, tmp_path, trained_seeds):
     def pretrain(seeds):
         pretrain_seeds(
             **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
@@ -250,19 +250,19 @@ def test_each_seed_of_the_pretraining_goes_with_that_of_the_fine_tuning(world, t
 
     pretrain((42, 123))
     pretrain((42, 123))
-    assert seeds_begun == [42, 123]
-    both = tune(world, tmp_path / "pretrained", tmp_path / "both", (42, 123), pretraining_seeds=True)
-    one = model_of_seed(tmp_path / "pretrained", 123)
-    alone = tune(world, one, tmp_path / "alone", (123,))
-    assert weights(both, 123) == weights(alone)
-    fixed = tune(world, tmp_path / "pretrained", tmp_path / "fixed", (42, 123))
-    assert weights(fixed) == weights(both)
-    assert weights(fixed, 123) != weights(both, 123)
+    assert trained_seeds == [42, 123]
+    paired_root = tune(world, tmp_path / "pretrained", tmp_path / "both", (42, 123), pretraining_seeds=True)
+    second_pretraining = model_of_seed(tmp_path / "pretrained", 123)
+    alone = tune(world, second_pretraining, tmp_path / "alone", (123,))
+    assert weights(paired_root, 123) == weights(alone)
+    single_pretraining_root = tune(world, tmp_path / "pretrained", tmp_path / "fixed", (42, 123))
+    assert weights(single_pretraining_root) == weights(paired_root)
+    assert weights(single_pretraining_root, 123) != weights(paired_root, 123)
     with pytest.raises(
         NestError, match="there is no model pretrained with seed 7; pretrain with --seeds first"
     ):
         tune(world, tmp_path / "pretrained", tmp_path / "missing", (42, 7), pretraining_seeds=True)
-    shutil.copytree(one, model_of_seed(tmp_path / "pretrained", 7))
+    shutil.copytree(second_pretraining, model_of_seed(tmp_path / "pretrained", 7))
     with pytest.raises(NestError, match=r"not pretrained as .* is, with seed 7 in place of its own"):
         tune(world, tmp_path / "pretrained", tmp_path / "missing", (42, 7), pretraining_seeds=True)
     with pytest.raises(NestError, match=r"--pretraining-seeds .* there is one seed alone"):
@@ -270,17 +270,17 @@ def test_each_seed_of_the_pretraining_goes_with_that_of_the_fine_tuning(world, t
     assert not (tmp_path / "missing" / "model" / "model.safetensors").exists()
 
 
-def test_a_task_that_cannot_be_learnt_is_not_tried_with_every_seed(world, pretrained, tmp_path):
+def test_a_task_that_cannot_be_learnt_stops_at_the_first_seed(world, pretrained_folder, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tune(world, pretrained, tmp_path, (42, 123))
+    tune(world, pretrained_folder, tmp_path, (42, 123))
     table = pq.read_table(world.labels)
-    same = table.set_column(
+    constant_labels = table.set_column(
         table.column_names.index("label"), table.schema.field("label"), pa.array([True] * len(table))
     )
-    pq.write_table(same, tmp_path / "labels.parquet")
-    tune(world, pretrained, tmp_path, (42, 123), labels=tmp_path / "labels.parquet")
+    pq.write_table(constant_labels, tmp_path / "labels.parquet")
+    tune(world, pretrained_folder, tmp_path, (42, 123), labels=tmp_path / "labels.parquet")
     assert (tmp_path / "model" / "not_trainable.json").exists()
     assert list_other_seeds(tmp_path / "model") == list_other_seeds(tmp_path / "report") == []
 
@@ -298,7 +298,7 @@ def test_a_task_that_cannot_be_learnt_is_not_tried_with_every_seed(world, pretra
         ("٤٢", "is not a seed"),
     ],
 )
-def test_what_is_not_a_seed_or_is_named_twice_is_refused_in_one_sentence(text, words, capsys):
+def test_invalid_or_duplicate_seeds_are_refused_in_a_sentence(text, words, capsys):
     with pytest.raises(NestError, match=words) as refusal:
         read_seeds(text)
     assert str(refusal.value).count(".") <= 2
@@ -309,7 +309,7 @@ def test_what_is_not_a_seed_or_is_named_twice_is_refused_in_one_sentence(text, w
     assert not Path("x").exists()
 
 
-def test_seeds_are_read_in_order_and_contradict_another_first_one():
+def test_seeds_keep_their_order_and_refuse_another_first_seed():
     assert read_seeds(" 42, 123,7") == (42, 123, 7)
     assert seeds_of(None, None) == (42,)
     assert seeds_of(7, None) == (7,)
@@ -318,7 +318,7 @@ def test_seeds_are_read_in_order_and_contradict_another_first_one():
         seeds_of(123, (42, 123))
 
 
-def test_a_foreign_folder_of_a_later_seed_is_refused_before_anything_is_trained(tmp_path, capsys):
+def test_a_foreign_folder_of_a_later_seed_is_refused_before_training(tmp_path, capsys):
     theirs = tmp_path / "model" / "seeds" / "123" / "notes.txt"
     theirs.parent.mkdir(parents=True)
     theirs.write_text("mine")
@@ -330,7 +330,7 @@ def test_a_foreign_folder_of_a_later_seed_is_refused_before_anything_is_trained(
     assert theirs.read_text() == "mine"
 
 
-def test_the_mean_is_of_numbers_every_seed_has():
+def test_seed_statistics_omit_metrics_missing_for_some_seed():
     metrics = seed_statistics(
         [{"auroc": 0.5, "ap": None, "epochs": 3}, {"auroc": 0.7, "ap": 0.1, "epochs": 3}]
     )
@@ -342,18 +342,18 @@ def test_the_mean_is_of_numbers_every_seed_has():
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory) -> Layout:
-    """A cohort whose NEST has three seeds, of which the second is as the frozen one, the third as LightGBM."""
+    """Return a cohort whose NEST has three seeds; the second equals the frozen model, the third LightGBM."""
     root = tmp_path_factory.mktemp("data") / "mimic"
     layout = made_up.write_layout(root, subjects=300, cohorts={"mimic_mortality": "bool"})
     nest = predictions_path(layout, "mimic_mortality", "nest")
-    for seed, other in ((123, "probe"), (7, "lightgbm")):
+    for seed, model in ((123, "probe"), (7, "lightgbm")):
         file = predictions_of_seed(nest, seed)
         file.parent.mkdir(parents=True)
-        shutil.copy(predictions_path(layout, "mimic_mortality", other), file)
+        shutil.copy(predictions_path(layout, "mimic_mortality", model), file)
     return layout
 
 
-def test_a_page_has_mean_and_spread_over_seeds_and_the_difference_of_the_means(layout, tmp_path):
+def test_a_page_shows_means_and_deviations_over_seeds(layout, tmp_path):
     write_report(layout.root, ["mimic_mortality"], tmp_path, "default", Telemetry(tmp_path))
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     task = metrics["tasks"]["mimic_mortality"]
@@ -363,21 +363,19 @@ def test_a_page_has_mean_and_spread_over_seeds_and_the_difference_of_the_means(l
         for name in ("nest", "probe", "lightgbm")
     }
     resamples = Resamples.of(test["nest"].subject_id)
-    scores = {name: score(one, resamples) for name, one in test.items()}
+    scores = {name: score(model_scores, resamples) for name, model_scores in test.items()}
     for metric in ("auroc", "average_precision", "brier", "ece"):
-        values = [one[metric].value for one in scores.values()]
-        samples = np.mean([one[metric].samples for one in scores.values()], axis=0)
-        shown = task["models"]["nest"][metric]
-        assert shown["value"] == pytest.approx(np.mean(values), abs=1e-6)
-        assert shown["sd"] == pytest.approx(np.std(values, ddof=1), abs=1e-6)
-        assert [shown["low"], shown["high"]] == pytest.approx(
-            np.nanpercentile(samples, [2.5, 97.5]), abs=1e-6
-        )
-        paired = samples - scores["lightgbm"][metric].samples
+        values = [model_scores[metric].value for model_scores in scores.values()]
+        samples = np.mean([model_scores[metric].samples for model_scores in scores.values()], axis=0)
+        cell = task["models"]["nest"][metric]
+        assert cell["value"] == pytest.approx(np.mean(values), abs=1e-6)
+        assert cell["sd"] == pytest.approx(np.std(values, ddof=1), abs=1e-6)
+        assert [cell["low"], cell["high"]] == pytest.approx(np.nanpercentile(samples, [2.5, 97.5]), abs=1e-6)
+        difference_samples = samples - scores["lightgbm"][metric].samples
         difference = task["differences"]["lightgbm"][metric]
         assert difference["value"] == pytest.approx(np.mean(values) - values[2], abs=2e-6)
         assert [difference["low"], difference["high"]] == pytest.approx(
-            np.nanpercentile(paired, [2.5, 97.5]), abs=1e-6
+            np.nanpercentile(difference_samples, [2.5, 97.5]), abs=1e-6
         )
         assert "sd" not in task["models"]["lightgbm"][metric]
     assert metrics["mean_auroc"]["models"]["nest"] == task["models"]["nest"]["auroc"]
@@ -400,7 +398,7 @@ def test_a_page_has_mean_and_spread_over_seeds_and_the_difference_of_the_means(l
         ((42, 123, 456), "Each seed of NEST starts from its own pretraining."),
     ],
 )
-def test_a_page_says_whether_the_deviation_is_of_pretrainings_too(layout, tmp_path, pretraining_seeds, words):
+def test_a_page_says_whether_pretrainings_differ_between_seeds(layout, tmp_path, pretraining_seeds, words):
     model = layout.model("mimic_mortality_nest")
     for folder, seed in zip(
         (model, model_of_seed(model, 123), model_of_seed(model, 456)), pretraining_seeds, strict=True
@@ -413,10 +411,10 @@ def test_a_page_says_whether_the_deviation_is_of_pretrainings_too(layout, tmp_pa
     assert words in (tmp_path / "report.html").read_text()
 
 
-def test_without_further_seeds_nothing_speaks_of_several(layout, tmp_path):
-    copied = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
-    shutil.rmtree(copied.report("mimic_mortality_nest") / "seeds")
-    write_report(copied.root, ["mimic_mortality"], tmp_path / "out", "default")
+def test_a_page_of_a_single_seed_shows_no_deviation(layout, tmp_path):
+    layout_copy = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
+    shutil.rmtree(layout_copy.report("mimic_mortality_nest") / "seeds")
+    write_report(layout_copy.root, ["mimic_mortality"], tmp_path / "out", "default")
     page, numbers = (
         (tmp_path / "out" / "report.html").read_text(),
         (tmp_path / "out" / "metrics.json").read_text(),
@@ -427,28 +425,28 @@ def test_without_further_seeds_nothing_speaks_of_several(layout, tmp_path):
     assert "One seed, one split" in page
 
 
-def test_a_seed_of_other_rows_is_refused(layout, tmp_path):
-    copied = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
-    file = predictions_of_seed(predictions_path(copied, "mimic_mortality", "nest"), 123)
-    one = read_predictions(file)
+def test_a_report_refuses_a_seed_with_other_rows(layout, tmp_path):
+    layout_copy = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
+    file = predictions_of_seed(predictions_path(layout_copy, "mimic_mortality", "nest"), 123)
+    predictions = read_predictions(file)
     made_up.write_predictions(
         file,
-        subject_id=one.subject_id[1:],
-        encounter_id=one.encounter_id[1:],
-        label=one.truth[1:, 0],
-        probability=one.probability[1:],
-        split=one.split[1:],
+        subject_id=predictions.subject_id[1:],
+        encounter_id=predictions.encounter_id[1:],
+        label=predictions.truth[1:, 0],
+        probability=predictions.probability[1:],
+        split=predictions.split[1:],
     )
     with pytest.raises(InputError, match=r"its rows are not those of .* another seed; train the seeds again"):
-        write_report(copied.root, ["mimic_mortality"], tmp_path / "out", "default")
+        write_report(layout_copy.root, ["mimic_mortality"], tmp_path / "out", "default")
 
 
-def test_a_command_that_fails_removes_no_seed(world, pretrained, tmp_path):
-    tune(world, pretrained, tmp_path, (42, 123))
+def test_a_failing_command_removes_no_seed(world, pretrained_folder, tmp_path):
+    tune(world, pretrained_folder, tmp_path, (42, 123))
 
     with pytest.raises(NestError, match="no model here"):
         tune(world, tmp_path / "nowhere", tmp_path, (42,))
 
     assert list_other_seeds(tmp_path / "model") == list_other_seeds(tmp_path / "report") == [123]
-    tune(world, pretrained, tmp_path, (42,))
+    tune(world, pretrained_folder, tmp_path, (42,))
     assert list_other_seeds(tmp_path / "model") == list_other_seeds(tmp_path / "report") == []

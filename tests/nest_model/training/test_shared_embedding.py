@@ -45,7 +45,7 @@ def _model(seed: int = 0) -> NestModel:
     return NestModel(CONFIG).double()
 
 
-def test_codes_are_in_their_groups_and_values_on_a_line():
+def test_code_groups_hold_codes_and_place_deciles_on_a_line():
     groups = CodeGroups.of(TOKENS)
     dense, place = _dense(groups), {name: at for at, name in enumerate(groups.names)}
 
@@ -61,23 +61,23 @@ def test_codes_are_in_their_groups_and_values_on_a_line():
     assert (dense[8:, [place[f"decile {decile}"] for decile in range(1, 11)]] == np.eye(10)).all()
 
 
-def test_a_shared_embedding_is_the_sum_of_its_parts_and_trains_both():
+def test_a_shared_embedding_sums_and_trains_both_parts():
     model = _model()
-    own = model.embedding.weight.detach().clone()
+    own_embedding = model.embedding.weight.detach().clone()
     groups = CodeGroups.of(TOKENS)
 
     share_embedding(model.embedding, groups)
     model.double()
-    shared = model.embedding.parametrizations.weight[0].groups
+    group_embeddings = model.embedding.parametrizations.weight[0].groups
 
-    expected = OWN_SHARE * own + torch.from_numpy(_dense(groups)) @ shared
+    expected = OWN_SHARE * own_embedding + torch.from_numpy(_dense(groups)) @ group_embeddings
     torch.testing.assert_close(model.embedding.weight, expected, rtol=0, atol=1e-12)
     model.embedding.weight[8].sum().backward()
-    moved = shared.grad.abs().sum(1).numpy() > 0
-    assert (moved == (_dense(groups)[8] != 0)).all()
+    has_gradient = group_embeddings.grad.abs().sum(1).numpy() > 0
+    assert (has_gradient == (_dense(groups)[8] != 0)).all()
 
 
-def test_a_folded_model_is_the_shared_one_and_the_padded_reference():
+def test_a_folded_model_equals_the_shared_model_and_the_reference():
     model, batch = _model(), ragged_batch([[3, 0, 8], [5], [1, 1]])
     batch.tokens[batch.tokens >= len(TOKENS)] = 6
     share_embedding(model.embedding, CodeGroups.of(TOKENS))
@@ -85,21 +85,21 @@ def test_a_folded_model_is_the_shared_one_and_the_padded_reference():
     model.embedding.parametrizations.weight[0].groups.data.normal_()
     weights = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
 
-    folded = fold_embedding(model.embedding, weights, "embedding")
+    plain_weights = fold_embedding(model.embedding, weights, "embedding")
     plain = _model(1)
-    plain.load_state_dict(folded)
+    plain.load_state_dict(plain_weights)
 
-    masked = mask_batch(batch, torch.Generator().manual_seed(0), CONFIG)
+    masked_batch = mask_batch(batch, torch.Generator().manual_seed(0), CONFIG)
     with parametrize.cached():
-        shared_losses = pretraining_loss(model, masked)
-    losses = pretraining_loss(plain, masked)
-    hidden, mlm, msm, own = reference_model.losses(folded, CONFIG, batch, masked)
+        shared_losses = pretraining_loss(model, masked_batch)
+    losses = pretraining_loss(plain, masked_batch)
+    hidden_states, mlm, msm, own_sets = reference_model.losses(plain_weights, CONFIG, batch, masked_batch)
     close = {"rtol": 0, "atol": 1e-12}
-    torch.testing.assert_close(plain(masked.batch), hidden, **close)
-    torch.testing.assert_close(model(masked.batch), hidden, **close)
-    for of in (losses, shared_losses):
+    torch.testing.assert_close(plain(masked_batch.batch), hidden_states, **close)
+    torch.testing.assert_close(model(masked_batch.batch), hidden_states, **close)
+    for actual in (losses, shared_losses):
         torch.testing.assert_close(
-            torch.stack([of.mlm, of.msm, of.own]), torch.stack([mlm, msm, own]), **close
+            torch.stack([actual.mlm, actual.msm, actual.own]), torch.stack([mlm, msm, own_sets]), **close
         )
 
 

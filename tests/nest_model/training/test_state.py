@@ -1,4 +1,4 @@
-"""What is on disk of a training under way: whole, or told to be damaged and passed over."""
+"""Saved states of a training in progress: intact, or reported as damaged and skipped."""
 
 import errno
 import os
@@ -27,15 +27,15 @@ def two_states(folder: Path) -> StateFolder:
 
 
 def step_of(states: StateFolder) -> int | None:
-    found = states.load()
-    if found is None:
+    newest = states.load()
+    if newest is None:
         return None
-    step: int = found.numbers["step"]
-    assert torch.equal(found.tensors["module.weight"], state(step).tensors["module.weight"])
+    step: int = newest.numbers["step"]
+    assert torch.equal(newest.tensors["module.weight"], state(step).tensors["module.weight"])
     return step
 
 
-def test_two_states_are_kept_and_the_newest_is_read(tmp_path):
+def test_two_states_are_kept_and_the_newest_is_loaded(tmp_path):
     states = two_states(tmp_path / "state")
     states.save(state(3))
 
@@ -47,27 +47,27 @@ def test_two_states_are_kept_and_the_newest_is_read(tmp_path):
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     max_examples=settings.default.max_examples * 2,
 )
-@given(where=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
-def test_a_byte_flipped_anywhere_is_never_read_as_good(tmp_path, where, flip):
+@given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
+def test_a_state_with_a_flipped_byte_is_not_loaded(tmp_path, place, flip):
     states = two_states(tmp_path / "state")
     content = bytearray(states.newest.read_bytes())
-    content[int(where * len(content))] ^= flip
+    content[int(place * len(content))] ^= flip
     states.newest.write_bytes(content)
 
     assert step_of(states) == 1
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
-@given(where=st.floats(0, 1, exclude_max=True))
-def test_a_state_cut_anywhere_is_never_read_as_good(tmp_path, where):
+@given(place=st.floats(0, 1, exclude_max=True))
+def test_a_truncated_state_is_not_loaded(tmp_path, place):
     states = two_states(tmp_path / "state")
     content = states.newest.read_bytes()
-    states.newest.write_bytes(content[: int(where * len(content))])
+    states.newest.write_bytes(content[: int(place * len(content))])
 
     assert step_of(states) == 1
 
 
-def test_a_damaged_state_is_removed_so_that_two_whole_ones_are_kept(tmp_path):
+def test_a_damaged_state_is_removed(tmp_path):
     states = two_states(tmp_path / "state")
     states.newest.write_bytes(b"")
     assert step_of(states) == 1
@@ -77,7 +77,7 @@ def test_a_damaged_state_is_removed_so_that_two_whole_ones_are_kept(tmp_path):
     assert step_of(states) == 1
 
 
-def test_with_every_state_damaged_the_training_starts_anew_and_says_so(tmp_path, caplog):
+def test_a_training_restarts_when_every_state_is_damaged(tmp_path, caplog):
     states = two_states(tmp_path / "state")
     for file in list(states.folder.iterdir()):
         file.write_bytes(b"no state")
@@ -88,7 +88,7 @@ def test_with_every_state_damaged_the_training_starts_anew_and_says_so(tmp_path,
 
 
 @pytest.mark.parametrize("name", [".state.new", "..state.new.part"])
-def test_what_a_kill_left_half_written_is_no_state(tmp_path, name):
+def test_a_half_written_file_is_not_a_state(tmp_path, name):
     states = two_states(tmp_path / "state")
     (states.folder / name).write_bytes(b"half")
     assert step_of(states) == 2
@@ -99,7 +99,7 @@ def test_what_a_kill_left_half_written_is_no_state(tmp_path, name):
     assert not (tmp_path / "state").exists()
 
 
-def test_a_state_that_cannot_be_read_is_left_alone_and_told(tmp_path, monkeypatch):
+def test_an_unreadable_state_is_kept_and_reported(tmp_path, monkeypatch):
     states = two_states(tmp_path / "state")
 
     def fail(_: Path) -> str:
@@ -113,13 +113,13 @@ def test_a_state_that_cannot_be_read_is_left_alone_and_told(tmp_path, monkeypatc
     assert step_of(states) == 2
 
 
-def test_another_run_s_states_are_passed_over_and_kept_until_a_model_is_written(tmp_path):
+def test_states_of_another_run_are_kept_until_a_model_is_written(tmp_path):
     states = two_states(tmp_path / "state")
-    other = StateFolder(tmp_path / "state", "another key")
+    other_run = StateFolder(tmp_path / "state", "another key")
 
-    assert other.load() is None
-    other.save(state(7))
+    assert other_run.load() is None
+    other_run.save(state(7))
     assert step_of(states) == 2
-    assert step_of(other) == 7
-    other.clear()
+    assert step_of(other_run) == 7
+    other_run.clear()
     assert not (tmp_path / "state").exists()

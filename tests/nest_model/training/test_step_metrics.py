@@ -1,4 +1,4 @@
-"""What a training shows: every curve in TensorBoard and in metrics.jsonl, and the numbers are those of the steps."""
+"""Training curves in TensorBoard and metrics.jsonl show the numbers of the steps."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def world(tmp_path_factory) -> World:
 
 
 def train(world: World, out: Path, stop: StopRequest | None = None) -> list[dict]:
-    """Train, every step a line; return the events of metrics.jsonl."""
+    """Train with a progress line per step; return the events of metrics.jsonl."""
     every_step = runtime(out, telemetry=Telemetry(out, seconds_between_lines=0), stop=stop)
     pretrain_small(world, every_step, out, RECIPE, max_sets=MAX_SETS, max_set_rows=MAX_SET_ROWS)
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -38,50 +38,50 @@ def curves(out: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
-def test_every_curve_is_in_tensorboard_and_in_the_lines(world, tmp_path):
+def test_curves_are_in_tensorboard_and_in_the_lines(world, tmp_path):
     events = train(world, tmp_path)
-    drawn = curves(tmp_path)
+    points = curves(tmp_path)
     lines = [event for event in events if event["event"] == "progress"]
 
     epoch = {"train_loss", "train_mlm", "train_msm", "val_loss", "val_mlm", "val_msm", "train_own", "val_own"}
     epoch |= {f"val_{name}_at_10_{row}" for name in ("recall", "ndcg") for row in ("cls", "mask", "head")}
     speed = STEP - {"loss", "mlm", "msm_true_kl", "own"}
-    assert set(drawn) == {f"step/{name}" for name in STEP} | {f"epoch/{name}" for name in epoch | speed}
+    assert set(points) == {f"step/{name}" for name in STEP} | {f"epoch/{name}" for name in epoch | speed}
     assert set(lines[0]["metrics"]) | {"rate", "seconds_left"} >= STEP - {"tokens_per_second"}
     for name in lines[0]["metrics"].keys() - speed:
-        told = [line["metrics"][name] for line in lines if "metrics" in line]
-        assert [value for _, value in drawn[f"step/{name}"]] == pytest.approx(told, rel=1e-6)
+        expected = [line["metrics"][name] for line in lines if "metrics" in line]
+        assert [value for _, value in points[f"step/{name}"]] == pytest.approx(expected, rel=1e-6)
     evaluations = [event["metrics"] for event in events if event["event"] == "evaluation"]
     assert epoch | speed <= set(evaluations[0])
 
 
-def test_the_loss_is_the_weighted_sum_of_its_parts_and_the_divergence_is_none_below_zero(world, tmp_path):
+def test_the_loss_curve_is_the_sum_of_its_parts(world, tmp_path):
     train(world, tmp_path)
-    drawn = curves(tmp_path)
+    points = curves(tmp_path)
 
-    parts = zip(*(drawn[f"step/{name}"] for name in ("loss", "mlm", "msm_true_kl", "own")), strict=True)
-    for (_, loss), (_, mlm), (_, divergence), (_, own) in parts:
-        assert loss == pytest.approx(mlm + divergence + own, rel=1e-5)
+    parts = zip(*(points[f"step/{name}"] for name in ("loss", "mlm", "msm_true_kl", "own")), strict=True)
+    for (_, loss), (_, mlm), (_, divergence), (_, own_sets) in parts:
+        assert loss == pytest.approx(mlm + divergence + own_sets, rel=1e-5)
         assert divergence > 0
 
 
-def test_the_padding_avoided_is_what_full_contexts_would_have_held(world, tmp_path):
+def test_padding_avoided_compares_with_full_contexts(world, tmp_path):
     events = train(world, tmp_path)
     rows = next(event["step"] for event in events if event["event"] == "progress" and "metrics" in event)
-    (_, avoided), *_ = curves(tmp_path)["step/padding_avoided"]
+    (_, share), *_ = curves(tmp_path)["step/padding_avoided"]
 
-    assert avoided == pytest.approx(1 - rows / (14 * MAX_SETS * MAX_SET_ROWS), rel=1e-6)
+    assert share == pytest.approx(1 - rows / (14 * MAX_SETS * MAX_SET_ROWS), rel=1e-6)
 
 
-def test_the_rate_drawn_is_the_recipes_at_each_step(world, tmp_path):
+def test_the_learning_rate_curve_follows_the_recipe(world, tmp_path):
     train(world, tmp_path)
-    found = curves(tmp_path)["step/learning_rate"]
-    assert [step for step, _ in found] == list(range(1, 7)), "a point lies where its step is done"
-    for step, rate in found:
+    points = curves(tmp_path)["step/learning_rate"]
+    assert [step for step, _ in points] == list(range(1, 7)), "a point lies where its step is done"
+    for step, rate in points:
         assert rate == pytest.approx(RECIPE.rate(step - 1, 6), rel=1e-6)
 
 
-def test_a_run_gone_on_with_draws_one_curve(world, tmp_path):
+def test_a_resumed_run_draws_a_single_curve(world, tmp_path):
     with pytest.raises(Stopped):
         train(world, tmp_path, StopAfter(3))
     train(world, tmp_path)
@@ -90,20 +90,20 @@ def test_a_run_gone_on_with_draws_one_curve(world, tmp_path):
     assert steps == sorted(set(steps))
 
 
-def test_means_are_over_the_steps_since_they_were_last_taken():
-    measured = StepMetrics(padded_rows=100)
+def test_step_metrics_are_means_since_the_last_take():
+    step_metrics = StepMetrics(padded_rows=100)
     for loss in (1.0, 2.0):
-        measured.add({"loss": loss}, learning_rate=loss, examples=10, rows=50)
-    taken = measured.take()
+        step_metrics.add({"loss": loss}, learning_rate=loss, examples=10, rows=50)
+    means = step_metrics.take()
 
-    assert (taken["loss"], taken["learning_rate"], taken["padding_avoided"]) == (1.5, 2.0, 0.95)
-    assert measured.take() == {}
+    assert (means["loss"], means["learning_rate"], means["padding_avoided"]) == (1.5, 2.0, 0.95)
+    assert step_metrics.take() == {}
 
 
-def test_a_mean_over_few_patients_waits_for_more():
-    measured = StepMetrics(padded_rows=100)
-    measured.add({"loss": 1.0}, learning_rate=1.0, examples=10, rows=50)
-    assert measured.take() == {}
-    measured.add({"loss": 2.0}, learning_rate=1.0, examples=1, rows=50)
+def test_step_metrics_wait_for_enough_patients():
+    step_metrics = StepMetrics(padded_rows=100)
+    step_metrics.add({"loss": 1.0}, learning_rate=1.0, examples=10, rows=50)
+    assert step_metrics.take() == {}
+    step_metrics.add({"loss": 2.0}, learning_rate=1.0, examples=1, rows=50)
 
-    assert math.isclose(measured.take()["loss"], 1.5)
+    assert math.isclose(step_metrics.take()["loss"], 1.5)

@@ -33,7 +33,7 @@ def lines(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_progress_tells_the_rate_and_the_time_left(tmp_path, monkeypatch):
+def test_progress_reports_the_rate_and_the_time_left(tmp_path, monkeypatch):
     clock = iter([10.0, 12.0, 12.0])
     monkeypatch.setattr("nest_model.training.telemetry.time.monotonic", lambda: next(clock))
     progress = Telemetry(tmp_path, seconds_between_lines=1).progress(
@@ -53,13 +53,13 @@ def test_progress_tells_the_rate_and_the_time_left(tmp_path, monkeypatch):
     }
 
 
-def test_a_number_that_is_none_is_written_as_null(tmp_path):
+def test_telemetry_writes_nan_as_null(tmp_path):
     Telemetry(tmp_path).evaluation(3, {"auroc": float("nan"), "loss": 0.5})
 
     assert lines(tmp_path) == [{"event": "evaluation", "epoch": 3, "metrics": {"auroc": None, "loss": 0.5}}]
 
 
-def test_a_fault_a_user_can_mend_is_one_last_line_and_an_event(tmp_path, capsys):
+def test_a_user_error_is_a_single_line_and_an_event(tmp_path, capsys):
     world = make_world(tmp_path / "world", subjects=5)
     (world.seqset / "part-00000.card.json").unlink()
     paths = [f"--{name}={getattr(world, name)}" for name in ("seqset", "subjects", "vocab")]
@@ -72,7 +72,7 @@ def test_a_fault_a_user_can_mend_is_one_last_line_and_an_event(tmp_path, capsys)
     assert lines(tmp_path / "out")[-1]["message"] in last
 
 
-def test_a_path_that_cannot_be_is_one_line_and_no_traceback(capsys):
+def test_an_impossible_path_is_a_single_line_without_traceback(capsys):
     code = main(["predict", "--model=m", "--seqset=s", "--out=/proc/nowhere/predictions.parquet"])
 
     assert code == 2
@@ -82,7 +82,7 @@ def test_a_path_that_cannot_be_is_one_line_and_no_traceback(capsys):
     ]
 
 
-def test_a_fault_of_the_system_is_one_line_whatever_its_number(tmp_path, capsys, monkeypatch):
+def test_a_system_error_is_a_single_line(tmp_path, capsys, monkeypatch):
     def fault(**_):
         raise OSError(errno.EIO, os.strerror(errno.EIO), "a-shard")
 
@@ -94,21 +94,21 @@ def test_a_fault_of_the_system_is_one_line_whatever_its_number(tmp_path, capsys,
     assert lines(tmp_path)[-1]["event"] == "error"
 
 
-def test_a_parent_that_died_before_it_was_watched_ends_the_child_too(monkeypatch):
-    parents, killed = iter([4711, 1]), []
+def test_die_with_parent_ends_a_child_whose_parent_is_already_dead(monkeypatch):
+    parents, kill_calls = iter([4711, 1]), []
     monkeypatch.setattr("nest_model.training.stop.os.getppid", lambda: next(parents))
     monkeypatch.setattr("nest_model.training.stop.ctypes.CDLL", lambda _: mock.Mock())
-    monkeypatch.setattr("nest_model.training.stop.os.kill", lambda *call: killed.append(call))
+    monkeypatch.setattr("nest_model.training.stop.os.kill", lambda *call: kill_calls.append(call))
     die_with_parent()
 
-    assert killed == [(os.getpid(), signal.SIGKILL)]
+    assert kill_calls == [(os.getpid(), signal.SIGKILL)]
 
 
-def test_a_training_ends_with_the_process_that_started_it(tmp_path):
-    """The middle process starts a sleeper that asked to die with it, and is killed outright."""
+def test_a_child_process_dies_with_the_parent(tmp_path):
+    """A process starts a child that asks to die with its parent, and is then killed."""
     process = subprocess.Popen([sys.executable, "-c", MIDDLE], stdout=subprocess.PIPE, text=True)
-    told = {process.stdout.readline().strip() for _ in range(2)}
-    child = int((told - {"up"}).pop())
+    output = {process.stdout.readline().strip() for _ in range(2)}
+    child = int((output - {"up"}).pop())
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
 

@@ -10,22 +10,22 @@ SIZES = st.lists(st.integers(1, 50), min_size=1, max_size=40)
 
 
 @given(st.integers(1, 100), st.integers(1, 40), st.integers(0, 5))
-def test_an_epoch_visits_every_example_once_in_an_order_of_its_own(examples, per_step, epoch):
+def test_epoch_steps_visit_every_example_once(examples, per_step, epoch):
     steps = epoch_steps(examples, per_step, seed=1, epoch=epoch)
 
     assert sorted(np.concatenate(steps).tolist()) == list(range(examples))
     assert all(len(step) == per_step for step in steps[:-1])
-    again = epoch_steps(examples, per_step, seed=1, epoch=epoch)
-    assert [step.tolist() for step in steps] == [step.tolist() for step in again]
+    repeat = epoch_steps(examples, per_step, seed=1, epoch=epoch)
+    assert [step.tolist() for step in steps] == [step.tolist() for step in repeat]
 
 
-def test_two_epochs_have_two_orders():
+def test_epoch_steps_differ_between_epochs():
     first, second = (epoch_steps(50, 50, seed=1, epoch=epoch)[0].tolist() for epoch in (0, 1))
     assert first != second
 
 
 @given(SIZES, st.integers(1, 80))
-def test_micro_batches_keep_the_order_and_only_a_single_example_exceeds_the_budget(sizes, budget):
+def test_micro_batches_keep_the_order_and_the_budget(sizes, budget):
     runs = list(micro_batches(np.array(sizes), budget))
 
     assert [run.start for run in runs] == [0, *(run.stop for run in runs[:-1])]
@@ -34,7 +34,7 @@ def test_micro_batches_keep_the_order_and_only_a_single_example_exceeds_the_budg
         assert sum(sizes[run]) <= budget or run.stop - run.start == 1
 
 
-def test_the_rate_rises_linearly_and_falls_by_a_cosine_to_nothing():
+def test_the_learning_rate_warms_up_and_decays_by_a_cosine():
     recipe = Recipe(learning_rate=1.0, epochs=1, patience=1, warmup_share=0.2, cosine=True)
 
     assert recipe.rate(0, 10) == pytest.approx(1 / 3)
@@ -47,18 +47,18 @@ def test_the_rate_rises_linearly_and_falls_by_a_cosine_to_nothing():
     ("examples", "epochs"),
     [(1, 30), (419, 29), (420, 29), (421, 28), (1_999, 6), (2_000, 6), (1_000_000, 6)],
 )
-def test_of_few_examples_more_epochs_are_made_and_never_more_than_30(examples, epochs):
+def test_few_examples_get_up_to_30_epochs(examples, epochs):
     recipe = Recipe(learning_rate=1.0, epochs=6, patience=3, examples_per_step=12, least_steps=1_000)
 
     assert recipe.for_examples(examples).epochs == epochs
 
 
-def test_without_a_least_number_of_steps_few_examples_change_nothing():
+def test_few_examples_get_no_more_epochs_without_least_steps():
     recipe = Recipe(learning_rate=1.0, epochs=6, patience=3)
 
     assert recipe.for_examples(1) == recipe
 
 
-def test_without_a_schedule_the_rate_is_constant():
+def test_the_learning_rate_is_constant_without_a_schedule():
     recipe = Recipe(learning_rate=5e-5, epochs=1, patience=1)
     assert {recipe.rate(step, 7) for step in range(7)} == {5e-5}

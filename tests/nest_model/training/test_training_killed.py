@@ -1,4 +1,4 @@
-"""Killed outright at a random moment and run again, a training ends with the very bytes of one left alone."""
+"""A training killed at a random moment and run again ends with the same bytes as an undisturbed one."""
 
 import os
 import random
@@ -19,26 +19,26 @@ STEADY = ("--threads=1", "--epochs=3", "--seconds-between-states=0")
 
 @dataclass(frozen=True)
 class Training:
-    """A command but for its output, and how long it takes from its first state to its end when left alone."""
+    """A command without its output, and its undisturbed run: the folder, and the seconds from first state to end."""
 
     arguments: tuple[str, ...]
-    undisturbed: Path
+    reference_run: Path
     seconds: float
 
     def start(self, out: Path) -> subprocess.Popen:
         return _start(self.arguments, out)
 
-    def killed_at_random(self, out: Path, dice: random.Random) -> bool:
-        """Start it and kill it some time after its first state; return whether it was still running then."""
+    def kill_at_random(self, out: Path, dice: random.Random) -> bool:
+        """Start it and kill it at a random time after its first state; return whether it was still running."""
         process = self.start(out)
         _wait_for_a_state(process, out)
-        after = dice.uniform(0, self.seconds)
-        time.sleep(after)
+        delay = dice.uniform(0, self.seconds)
+        time.sleep(delay)
         running = process.poll() is None
         if running:
             os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        sys.stdout.write(f"{after:.2f} s after its first state: {'killed' if running else 'had ended'}\n")
+        sys.stdout.write(f"{delay:.2f} s after its first state: {'killed' if running else 'had ended'}\n")
         return running
 
 
@@ -53,7 +53,7 @@ def _wait_for_a_state(process: subprocess.Popen, out: Path) -> None:
         time.sleep(0.005)
 
 
-def left_alone(arguments: tuple[str, ...], out: Path) -> Training:
+def run_undisturbed(arguments: tuple[str, ...], out: Path) -> Training:
     process = _start(arguments, out)
     _wait_for_a_state(process, out)
     began = time.monotonic()
@@ -69,44 +69,44 @@ def world(tmp_path_factory) -> World:
 @pytest.fixture(scope="module")
 def pretraining(world, tmp_path_factory) -> Training:
     paths = tuple(f"--{name}={getattr(world, name)}" for name in ("seqset", "subjects", "vocab"))
-    return left_alone(("pretrain", *paths, "--model=tiny"), tmp_path_factory.mktemp("pretraining"))
+    return run_undisturbed(("pretrain", *paths, "--model=tiny"), tmp_path_factory.mktemp("pretraining"))
 
 
 @pytest.fixture(scope="module")
 def finetuning(world, pretraining, tmp_path_factory) -> Training:
     paths = (f"--seqset={world.seqset}", f"--labels={world.labels}")
-    paths += (f"--pretrained={pretraining.undisturbed / 'model'}",)
-    return left_alone(("finetune", *paths), tmp_path_factory.mktemp("finetuning"))
+    paths += (f"--pretrained={pretraining.reference_run / 'model'}",)
+    return run_undisturbed(("finetune", *paths), tmp_path_factory.mktemp("finetuning"))
 
 
 def ends_as_if_left_alone(training: Training, folder: Path, kills: int) -> None:
-    dice, killed = random.Random(f"{SEED} {kills}"), 0
+    dice, num_kills = random.Random(f"{SEED} {kills}"), 0
     for attempt in range(3 * kills):
         out = folder / str(attempt)
-        killed += training.killed_at_random(out, dice)
+        num_kills += training.kill_at_random(out, dice)
         assert training.start(out).wait(timeout=300) == 0
-        assert contents(out) == contents(training.undisturbed)
-        if killed == kills:
+        assert contents(out) == contents(training.reference_run)
+        if num_kills == kills:
             return
-    pytest.fail(f"of {3 * kills} trainings only {killed} were killed before they ended")
+    pytest.fail(f"of {3 * kills} trainings only {num_kills} were killed before they ended")
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.long)])
-def test_a_pretraining_killed_at_a_random_moment_ends_with_the_same_bytes(pretraining, tmp_path, kills):
+def test_a_pretraining_killed_at_random_resumes_to_the_same_bytes(pretraining, tmp_path, kills):
     ends_as_if_left_alone(pretraining, tmp_path, kills)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kills", [1, 3])
-def test_a_fine_tuning_killed_at_a_random_moment_ends_with_the_same_bytes(finetuning, tmp_path, kills):
+def test_a_finetuning_killed_at_random_resumes_to_the_same_bytes(finetuning, tmp_path, kills):
     ends_as_if_left_alone(finetuning, tmp_path, kills)
 
 
 @pytest.mark.long
-def test_a_pretraining_killed_again_and_again_ends_with_the_same_bytes(pretraining, tmp_path):
+def test_a_pretraining_killed_repeatedly_resumes_to_the_same_bytes(pretraining, tmp_path):
     dice = random.Random(f"{SEED} again")
-    killed = sum(pretraining.killed_at_random(tmp_path, dice) for _ in range(4))
+    num_kills = sum(pretraining.kill_at_random(tmp_path, dice) for _ in range(4))
 
-    assert killed
+    assert num_kills
     assert pretraining.start(tmp_path).wait(timeout=300) == 0
-    assert contents(tmp_path) == contents(pretraining.undisturbed)
+    assert contents(tmp_path) == contents(pretraining.reference_run)

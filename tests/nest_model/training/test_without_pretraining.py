@@ -1,4 +1,4 @@
-"""NEST without pretraining: fresh weights, nothing of the pretrained ones, and a row of its own on every page."""
+"""NEST without pretraining: fresh weights, independent of pretrained ones, with a row of its own on every page."""
 
 import json
 import shutil
@@ -41,15 +41,15 @@ def world(tmp_path_factory) -> World:
 
 
 @pytest.fixture(scope="module")
-def pretrained(world, tmp_path_factory) -> Path:
+def pretrained_folder(world, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("pretrained")
     pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
     return out
 
 
-def tune(world, pretrained, root, *, start="fresh", stop=None, **more) -> Path:
+def tune(world, pretrained_folder, root, *, start="fresh", stop=None, **options) -> Path:
     finetune(
-        pretrained_model=pretrained,
+        pretrained_model=pretrained_folder,
         labels=world.labels,
         seqset=world.seqset,
         out=root / "model",
@@ -58,7 +58,7 @@ def tune(world, pretrained, root, *, start="fresh", stop=None, **more) -> Path:
         runtime=runtime(root / "model", stop=stop),
         recipe=vars(RECIPE),
         start=start,
-        **more,
+        **options,
     )
     return root
 
@@ -67,51 +67,59 @@ def weights(root: Path) -> bytes:
     return (root / "model" / "model.safetensors").read_bytes()
 
 
-def test_fresh_weights_are_those_of_the_seed_in_a_plain_table(world, pretrained, tmp_path, monkeypatch):
-    begun: list[dict[str, torch.Tensor]] = []
+def test_fresh_weights_are_drawn_with_the_seed(world, pretrained_folder, tmp_path, monkeypatch):
+    initial_weights: list[dict[str, torch.Tensor]] = []
 
     class Watched(FineTuning):
         def __init__(self, labels, seqsets, encoder, recipe, runtime):
-            begun.append({name: tensor.clone() for name, tensor in encoder.state_dict().items()})
+            initial_weights.append({name: tensor.clone() for name, tensor in encoder.state_dict().items()})
             super().__init__(labels, seqsets, encoder, recipe, runtime)
 
     monkeypatch.setattr(finetune_module, "FineTuning", Watched)
-    tune(world, pretrained, tmp_path)
+    tune(world, pretrained_folder, tmp_path)
 
-    trained, _ = load_pretrained(pretrained, vocab_sha256=SeqSets.read(world.seqset).vocab_sha256)
+    pretrained_model, _ = load_pretrained(
+        pretrained_folder, vocab_sha256=SeqSets.read(world.seqset).vocab_sha256
+    )
     torch.manual_seed(42)
-    fresh = NestModel(trained.config).state_dict() | {"item_of_token": trained.item_of_token}
-    assert begun[0].keys() == fresh.keys() == trained.state_dict().keys()
-    assert all(torch.equal(begun[0][name], fresh[name]) for name in fresh)
-    assert not torch.equal(fresh["embedding.weight"], trained.state_dict()["embedding.weight"])
+    fresh = NestModel(pretrained_model.config).state_dict() | {
+        "item_of_token": pretrained_model.item_of_token
+    }
+    assert initial_weights[0].keys() == fresh.keys() == pretrained_model.state_dict().keys()
+    assert all(torch.equal(initial_weights[0][name], fresh[name]) for name in fresh)
+    assert not torch.equal(fresh["embedding.weight"], pretrained_model.state_dict()["embedding.weight"])
 
 
-def test_every_model_keeps_what_its_tokens_measure(world, pretrained, tmp_path):
-    measured = MeasuredItems.of(read_table(world.vocab, VOCAB)).item.tolist()
-    assert max(measured) == 2
+def test_every_model_keeps_the_items_of_its_tokens(world, pretrained_folder, tmp_path):
+    items = MeasuredItems.of(read_table(world.vocab, VOCAB)).item.tolist()
+    assert max(items) == 2
 
     for start in ("pretrained", "fresh"):
-        tune(world, pretrained, tmp_path / start, start=start)
+        tune(world, pretrained_folder, tmp_path / start, start=start)
 
     vocab_sha256 = SeqSets.read(world.seqset).vocab_sha256
-    tuned = [
+    encoders = [
         load_classifier(tmp_path / start / "model", vocab_sha256=vocab_sha256)[0].encoder
         for start in ("pretrained", "fresh")
     ]
-    for model in (load_pretrained(pretrained, vocab_sha256=vocab_sha256)[0], *tuned):
-        assert model.item_of_token.tolist() == measured
+    for model in (load_pretrained(pretrained_folder, vocab_sha256=vocab_sha256)[0], *encoders):
+        assert model.item_of_token.tolist() == items
 
 
-def test_nothing_of_the_pretrained_weights_is_in_it(world, pretrained, tmp_path):
-    other = tmp_path / "other"
-    pretrain_small(world, runtime(other), other, PRETRAINING["tiny"].with_changes(epochs=1), seed=7)
-    one, two = (tune(world, parent, tmp_path / parent.name) for parent in (pretrained, other))
-    assert weights(one) == weights(two)
-    assert weights(one) != weights(tune(world, pretrained, tmp_path / "tuned", start="pretrained"))
+def test_a_fresh_model_does_not_depend_on_pretrained_weights(world, pretrained_folder, tmp_path):
+    other_folder = tmp_path / "other"
+    pretrain_small(
+        world, runtime(other_folder), other_folder, PRETRAINING["tiny"].with_changes(epochs=1), seed=7
+    )
+    first, second = (
+        tune(world, parent, tmp_path / parent.name) for parent in (pretrained_folder, other_folder)
+    )
+    assert weights(first) == weights(second)
+    assert weights(first) != weights(tune(world, pretrained_folder, tmp_path / "tuned", start="pretrained"))
 
 
-def test_it_is_scored_as_every_model_and_has_no_probe(world, pretrained, tmp_path):
-    root = tune(world, pretrained, tmp_path)
+def test_a_fresh_model_has_predictions_and_no_probe(world, pretrained_folder, tmp_path):
+    root = tune(world, pretrained_folder, tmp_path)
     predictions = root / "report" / "predictions.parquet"
     assert read_predictions(predictions).model == f"mimic_made_up_{WITHOUT_PRETRAINING}"
     assert not probe_predictions(predictions).exists()
@@ -123,22 +131,22 @@ def test_it_is_scored_as_every_model_and_has_no_probe(world, pretrained, tmp_pat
     assert "probe.safetensors" not in card
 
 
-def test_stopped_on_the_way_it_ends_with_the_same_weights(world, pretrained, tmp_path):
-    undisturbed = weights(tune(world, pretrained, tmp_path / "undisturbed"))
+def test_a_stopped_fresh_training_resumes_exactly(world, pretrained_folder, tmp_path):
+    expected = weights(tune(world, pretrained_folder, tmp_path / "undisturbed"))
     with pytest.raises(Stopped):
-        tune(world, pretrained, tmp_path / "stopped", stop=StopAfter(3))
-    assert weights(tune(world, pretrained, tmp_path / "stopped")) == undisturbed
+        tune(world, pretrained_folder, tmp_path / "stopped", stop=StopAfter(3))
+    assert weights(tune(world, pretrained_folder, tmp_path / "stopped")) == expected
 
 
-def test_fresh_weights_that_are_to_stay_as_pretrained_are_refused(world, pretrained, tmp_path):
+def test_freezing_fresh_weights_is_refused(world, pretrained_folder, tmp_path):
     with pytest.raises(NestError, match="freeze swe leaves weights as they were pretrained"):
-        tune(world, pretrained, tmp_path, freeze=("swe",))
+        tune(world, pretrained_folder, tmp_path, freeze=("swe",))
     assert not (tmp_path / "model" / "model.safetensors").exists()
 
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory) -> Layout:
-    """Two cohorts, with a row of NEST without pretraining that is NEST's own turned round."""
+    """Return two cohorts with predictions of NEST without pretraining, copied from another model."""
     cohorts = {"mimic_mortality": "bool", "mimic_icd_category": "list"}
     layout = made_up.write_layout(tmp_path_factory.mktemp("data") / "mimic", subjects=300, cohorts=cohorts)
     for cohort in cohorts:
@@ -150,7 +158,7 @@ def layout(tmp_path_factory) -> Layout:
     return layout
 
 
-def test_it_is_a_row_of_every_table_with_the_paired_difference(layout, tmp_path):
+def test_reports_show_the_fresh_model_with_the_paired_difference(layout, tmp_path):
     write_report(layout.root, ["mimic_mortality", "mimic_icd_category"], tmp_path, "default")
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     task = metrics["tasks"]["mimic_mortality"]
@@ -172,18 +180,18 @@ def test_it_is_a_row_of_every_table_with_the_paired_difference(layout, tmp_path)
     assert "NEST − without pretraining" in table
 
 
-def test_a_cohort_s_page_says_what_the_pretraining_is_worth(layout, tmp_path):
+def test_a_cohort_page_shows_the_gain_of_the_pretraining(layout, tmp_path):
     write_cohort_report(layout.root, "mimic_mortality", tmp_path, "default")
     assert "Gain from pretraining" in (tmp_path / "report.html").read_text()
 
 
-def test_without_the_setting_the_pages_say_that_it_was_not_trained(layout, tmp_path):
-    copied = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
-    predictions_path(copied, "mimic_mortality", WITHOUT_PRETRAINING).unlink()
-    made = copied.model("mimic_mortality_yardsticks") / "metrics.json"
-    made.parent.mkdir(parents=True, exist_ok=True)
-    made.write_text(json.dumps({"yardsticks": {"logistic": {}}}))
-    write_cohort_report(copied.root, "mimic_mortality", tmp_path / "out", "default")
+def test_pages_say_when_the_fresh_model_was_not_trained(layout, tmp_path):
+    layout_copy = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
+    predictions_path(layout_copy, "mimic_mortality", WITHOUT_PRETRAINING).unlink()
+    metrics_file = layout_copy.model("mimic_mortality_yardsticks") / "metrics.json"
+    metrics_file.parent.mkdir(parents=True, exist_ok=True)
+    metrics_file.write_text(json.dumps({"yardsticks": {"logistic": {}}}))
+    write_cohort_report(layout_copy.root, "mimic_mortality", tmp_path / "out", "default")
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
     task = metrics["tasks"]["mimic_mortality"]
     assert WITHOUT_PRETRAINING in task["not_asked"]

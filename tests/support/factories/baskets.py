@@ -1,4 +1,4 @@
-"""A made-up shop: users and their baskets as shards, for the tests of next-set prediction."""
+"""A synthetic shop: users and their baskets as shards, for tests of next-set prediction."""
 
 from pathlib import Path
 
@@ -27,8 +27,8 @@ def order_id(user: int, number: int) -> int:
 def basket_rows(baskets: dict[int, list[list[int] | str]]) -> list[dict]:
     """Return seqset/1 rows of each user's baskets a week apart; a basket is its token ids, or HIDDEN."""
     rows = []
-    for user, of_user in sorted(baskets.items()):
-        for index, basket in enumerate(of_user):
+    for user, user_baskets in sorted(baskets.items()):
+        for index, basket in enumerate(user_baskets):
             start = 7 * DAY_US * index
             tokens = [] if basket == HIDDEN else basket
             row = set_row(
@@ -44,7 +44,7 @@ def basket_rows(baskets: dict[int, list[list[int] | str]]) -> list[dict]:
 
 
 def write_item_vocab(path: Path, counts: dict[int, int] | None = None) -> str:
-    """Write a vocabulary of product 1001 as token 5, 1002 as 6, …, and a rare one; return its hash."""
+    """Write a vocabulary with product 1001 as token 5, 1002 as 6, …, and a rare product; return its hash."""
     products = [(FIRST + number, f"ITEM:{1001 + number}", str(1001 + number)) for number in range(PRODUCTS)]
     rows = [
         *((token, name, "SPECIAL", None, 0) for token, name in enumerate(SPECIALS)),

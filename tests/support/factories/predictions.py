@@ -1,4 +1,4 @@
-"""A data folder nobody lived in: predictions, cards and curves as the other rooms write them, made from a seed."""
+"""A synthetic data folder: predictions, cards and curves as the other packages write them, drawn from a seed."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from schemas.tables.events import ENCOUNTERS, SUBJECTS
 from schemas.tables.labels import Features, Task, predictions_schema
 from schemas.tables.planted import PARTS, PLANTED
 
-FIRST_SUBJECT = 918_273_000  # recognisable, so that a leaked id is found
+FIRST_SUBJECT = 918_273_000  # recognisable, so that a test can find leaked ids
 CHAPTERS = ("I", "II", "IX", "X", "XXII")
 COHORTS = {"mimic_mortality": "bool", "mimic_icd_chapter": "class", "mimic_icd_category": "list"}
 
@@ -72,7 +72,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 def write_layout(
     root: Path, *, subjects: int = 900, seed: int = 0, cohorts: dict[str, str] = COHORTS
 ) -> Layout:
-    """Write a whole made-up data folder, as small as the report needs it."""
+    """Write a synthetic data folder, as small as the report allows."""
     rng = np.random.default_rng(seed)
     layout = Layout(root)
     stays = rng.geometric(0.4, subjects)
@@ -81,11 +81,11 @@ def write_layout(
     u = np.repeat(rng.random(subjects), stays)
     split = np.where(u < 0.6, "train", np.where(u < 0.7, "val", "test"))
     _write_people(layout, rng, subject, encounter, split)
-    planted = []
+    planted_risks = []
     for cohort, label_type in cohorts.items():
         logit = rng.normal(-1.5, 1.3, len(subject))
         if label_type == "bool":
-            planted.append((cohort, sigmoid(logit), _parts(logit)))
+            planted_risks.append((cohort, sigmoid(logit), _parts(logit)))
         for model, noise in (("nest", 0.8), ("probe", 1.0), ("lightgbm", 1.2), ("logistic", 1.1)):
             label, probability, classes = _answers(label_type, logit, noise, seed)
             write_predictions(
@@ -101,7 +101,7 @@ def write_layout(
                 classes=classes,
             )
         _write_attrition(layout, cohort, len(subject), subjects)
-    _write_planted(layout, subject, encounter, planted)
+    _write_planted(layout, subject, encounter, planted_risks)
     _write_cards(layout, subjects, stays)
     _write_pretraining(layout)
     for cohort in list(cohorts)[:1]:
@@ -110,14 +110,14 @@ def write_layout(
 
 
 def _parts(logit) -> dict[str, np.ndarray]:
-    """Four parts of a logit, of one size."""
+    """Split a logit into four parts of similar size."""
     rng = np.random.default_rng(0)
     parts = {name: logit / 4 + rng.normal(0, 0.5, len(logit)) for name in list(PARTS)[:3]}
     return parts | {list(PARTS)[3]: logit - sum(parts.values())}
 
 
 def _answers(label_type, logit, noise, seed):
-    """Labels that do not depend on the model, and its noisy probabilities."""
+    """Return labels that do not depend on the model, and its noisy probabilities."""
     truth = np.random.default_rng(seed + 1)
     rng = np.random.default_rng(seed + int(10 * noise))
     rows = len(logit)
@@ -128,7 +128,7 @@ def _answers(label_type, logit, noise, seed):
             ("false", "true"),
         )
     strength = logit[:, None] * np.linspace(0.2, 1, 5)[None] + truth.normal(0, 1, (rows, 5))
-    strength[:, 4] -= 30  # nobody has the last class
+    strength[:, 4] -= 30  # no patient has the last class
     noisy = strength + rng.normal(0, noise, strength.shape)
     if label_type == "class":
         odds = np.exp(noisy - noisy.max(axis=1, keepdims=True))
@@ -190,7 +190,7 @@ def _write_attrition(layout, cohort, rows, subjects) -> None:
     (folder / "attrition.csv").write_text("\n".join(lines) + "\n")
 
 
-def _write_planted(layout, subject, encounter, planted) -> None:
+def _write_planted(layout, subject, encounter, planted_risks) -> None:
     parts = [
         pa.table(
             {
@@ -201,7 +201,7 @@ def _write_planted(layout, subject, encounter, planted) -> None:
                 **parts_of_risk,
             }
         )
-        for cohort, p, parts_of_risk in planted
+        for cohort, p, parts_of_risk in planted_risks
     ]
     if parts:
         write_table(pa.concat_tables(parts), layout.planted, PLANTED, made_by="the test")
@@ -286,8 +286,11 @@ def _write_looks(layout: Layout, cohort: str) -> None:
     }
     attention["sets_back"]["distance"] = attention["sets_back"]["means"]["7"]
     _write_removals(layout, cohort)
-    ranked = [{"column": "target LAB:50912_Q10", "share": 0.4}, {"column": "history DX:I10", "share": 0.1}]
-    for model, content in (("nest", {"attention": attention}), ("lightgbm", {"importance": ranked})):
+    importance = [
+        {"column": "target LAB:50912_Q10", "share": 0.4},
+        {"column": "history DX:I10", "share": 0.1},
+    ]
+    for model, content in (("nest", {"attention": attention}), ("lightgbm", {"importance": importance})):
         folder = layout.model(f"{cohort}_{model}")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "metrics.json").write_text(json.dumps(content))
@@ -299,13 +302,13 @@ def _beside_nulls(layers: dict[str, list[float]]) -> dict:
     def mean(value: float) -> dict:
         return {"value": value, "low": value - 0.01, "high": value + 0.01, "note": ""}
 
-    of = {name: float(np.mean(values)) for name, values in layers.items()}
+    means_by_name = {name: float(np.mean(values)) for name, values in layers.items()}
     nulls = dict.fromkeys(("by_count", "untrained"))
     means = {
         name: {"observed": mean(value)}
         | {way: mean(value / 10) for way in nulls}
         | {f"less_{way}": mean(0.9 * value) for way in nulls}
-        for name, value in of.items()
+        for name, value in means_by_name.items()
     }
     return {"layers": {"observed": layers, "by_count": null, "untrained": null}, "means": means}
 
@@ -316,7 +319,7 @@ def _write_removals(layout: Layout, cohort: str) -> None:
         return {metric: {"value": value, "low": low, "high": high, "note": ""} for metric in REMOVED_OF}
 
     parts = {"DX": (0.001, 0.05, 0.01), "LAB": (0.72, 0.1, 0.03), "last set": (0.3, 0.02, 0.09)}
-    found = [
+    removals = [
         {
             "name": name,
             "share": share,
@@ -326,4 +329,4 @@ def _write_removals(layout: Layout, cohort: str) -> None:
         }
         for name, (share, loss, at_random) in parts.items()
     ]
-    write_json(removals_path(layout, cohort), {"scores": by_metric(0.8), "removals": found})
+    write_json(removals_path(layout, cohort), {"scores": by_metric(0.8), "removals": removals})

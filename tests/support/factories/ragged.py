@@ -1,4 +1,4 @@
-"""Random ragged batches: one-set subjects, empty sets, one-token sets, [UNK] among the tokens."""
+"""Random ragged batches: patients with one set, empty sets, sets of one token, [UNK] among the tokens."""
 
 import torch
 from hypothesis import strategies as st
@@ -37,30 +37,32 @@ configs = st.builds(
 def ragged_batch(
     sizes: list[list[int]], seed: int = 0, cse_position: str = "days_since_first"
 ) -> PackedBatch:
-    """Pack subjects of the given set sizes, random tokens ([UNK] too), hours (some negative) and days."""
+    """Pack patients of the given set sizes with random tokens ([UNK] too), hours (some negative) and days."""
     generator = torch.Generator().manual_seed(seed)
     events_per_set = torch.tensor([size for sets in sizes for size in sets])
     count, sets = int(events_per_set.sum()), len(events_per_set)
     tokens = torch.randint(4, VOCAB_SIZE, (count,), generator=generator)
     gaps = 2_000 * torch.rand(sets, generator=generator, dtype=torch.float64)
-    first_of_set = torch.tensor([i == 0 for own in sizes for i in range(len(own))])
+    first_of_set = torch.tensor([i == 0 for subject_sizes in sizes for i in range(len(subject_sizes))])
     gaps[first_of_set] = 0
-    number = torch.tensor([i for own in sizes for i in range(len(own))])
-    running = torch.cat([part.cumsum(0) for part in gaps.split([len(own) for own in sizes])])
+    number = torch.tensor([i for subject_sizes in sizes for i in range(len(subject_sizes))])
+    running = torch.cat(
+        [part.cumsum(0) for part in gaps.split([len(subject_sizes) for subject_sizes in sizes])]
+    )
     days = {"days_since_first": running, "days_since_prior": gaps, "index": number}[cse_position]
     return PackedBatch.from_events(
         tokens=torch.where(tokens == 4, 1, tokens),
         hours=300 * torch.rand(count, generator=generator) - 20,
         events_per_set=events_per_set,
-        sets_per_subject=torch.tensor([len(own) for own in sizes]),
+        sets_per_subject=torch.tensor([len(subject_sizes) for subject_sizes in sizes]),
         days=days,
     )
 
 
 def seeded_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> NestModel:
-    """Return a model with every weight random, norms and biases too: a 0 or 1 would hide a missing term.
+    """Return a model with random weights, also in norms and biases, where a 0 or 1 would hide a missing term.
 
-    Most of its tokens are values of three items.
+    Most tokens are values of three items.
     """
     torch.manual_seed(seed)
     model = NestModel(config).to(dtype)

@@ -1,4 +1,4 @@
-"""Tiny seqset/1 shards written by hand, for the tests of this room."""
+"""Tiny seqset/1 shards for tests."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ VOCAB_SHA256 = "a" * 64
 
 
 def set_row(subject: int, index: int, encounter: int, start_us: int, events=(), end_us=None) -> dict:
-    """One set; an event is (token, kind index, time_us, available_us)."""
+    """Return a row of seqset/1; an event is (token, kind index, time_us, available_us)."""
     return {
         "subject_id": subject,
         "set_index": index,
@@ -39,11 +39,11 @@ def set_row(subject: int, index: int, encounter: int, start_us: int, events=(), 
 def write_shards(
     folder: Path, rows: list[dict], *, shards: int = 1, vocab_sha256: str = VOCAB_SHA256
 ) -> Path:
-    """Write the rows as `shards` files, whole subjects each, with their cards."""
+    """Write the rows as `shards` files of whole patients, with their cards."""
     subjects = sorted({row["subject_id"] for row in rows})
     for number, part in enumerate(np.array_split(subjects, shards)):
-        mine = [row for row in rows if row["subject_id"] in part]
-        arrays = {name: [row[name] for row in mine] for name in SEQSET.names}
+        shard_rows = [row for row in rows if row["subject_id"] in part]
+        arrays = {name: [row[name] for row in shard_rows] for name in SEQSET.names}
         table = pa.table({name: pa.array(values, SEQSET.field(name).type) for name, values in arrays.items()})
         file = folder / f"part-{number:05d}.parquet"
         write_table(table, file, SEQSET, made_by="test")
@@ -51,8 +51,8 @@ def write_shards(
             contract="seqset/1",
             file=file.name,
             subjects=len(part),
-            sets=len(mine),
-            tokens=sum(len(row["tokens"]) for row in mine),
+            sets=len(shard_rows),
+            tokens=sum(len(row["tokens"]) for row in shard_rows),
             file_sha256=file_sha256(file),
             vocab_sha256=vocab_sha256,
             config_sha256="0" * 64,
@@ -61,8 +61,8 @@ def write_shards(
     return folder
 
 
-def card_anew(file: Path) -> None:
-    """Let a shard's card stand for the shard as the test has made it since."""
+def rewrite_card(file: Path) -> None:
+    """Update a shard's card after a test has changed the shard."""
     path = file.with_suffix(".card.json")
     card = ShardCard.model_validate_json(unsealed(path.read_text()))
     now = {"file": file.name, "file_sha256": file_sha256(file)}

@@ -1,4 +1,4 @@
-"""A made-up source of a few dozen patients: shards, vocabulary, subjects and labels that can be learnt in seconds."""
+"""A synthetic source of a few dozen patients: shards, vocabulary, subjects and labels learnt in seconds."""
 
 import shutil
 from collections.abc import Callable
@@ -23,15 +23,15 @@ from schemas.tables.events import SUBJECTS
 from schemas.tables.labels import Features, Task, labels_schema
 from schemas.tables.seqset import SEQSET
 from schemas.tables.vocab import SPECIALS, VOCAB, content_sha256
-from tests.support.factories.shards import DAY_US, HOUR_US, card_anew, set_row, write_shards
+from tests.support.factories.shards import DAY_US, HOUR_US, rewrite_card, set_row, write_shards
 
 TOKENS = 30
-SIGN = 7  # the token that says the outcome
+SIGN = 7  # the token that reveals the outcome
 
 
 @dataclass(frozen=True)
 class World:
-    """Paths as the commands take them."""
+    """The paths of a synthetic source, as the commands take them."""
 
     root: Path
 
@@ -40,14 +40,14 @@ class World:
 
 
 class StopAfter(StopRequest):
-    """Asks to stop after so many looks, one a step."""
+    """Requests a stop after a number of checks, one per step."""
 
     def __init__(self, looks: int) -> None:
         super().__init__()
         self.looks = looks
 
     @property
-    def asked(self) -> bool:
+    def is_requested(self) -> bool:
         self.looks -= 1
         return self.looks < 0
 
@@ -57,19 +57,19 @@ def runtime(
     fabric: Fabric | None = None,
     telemetry: Telemetry | None = None,
     stop: StopRequest | None = None,
-    **more: Any,
+    **options: Any,
 ) -> Runtime:
-    """Return what a training runs on: without more, one thread of the CPU."""
+    """Return the execution settings of a training; by default one CPU thread."""
     fabric = fabric or launch_fabric("cpu", threads=1)
-    return Runtime(fabric, telemetry or Telemetry(out), stop or StopRequest(), **more)
+    return Runtime(fabric, telemetry or Telemetry(out), stop or StopRequest(), **options)
 
 
-def pretrain_small(world: World, runtime: Runtime, out: Path, recipe: Recipe, **more: Any) -> None:
-    """Pretrain a model of 16 dimensions; `more` as `pretrain` takes it."""
+def pretrain_small(world: World, runtime: Runtime, out: Path, recipe: Recipe, **options: Any) -> None:
+    """Pretrain a model of 16 dimensions; `options` are passed to `pretrain`."""
     sizes = {"d_model": 16, "heads": 2, "d_ff": 16}
     pretrain(
         **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
-        **{"model": "tiny", "position": "days_since_first", "seed": 42} | sizes | more,
+        **{"model": "tiny", "position": "days_since_first", "seed": 42} | sizes | options,
         out=out,
         runtime=runtime,
         recipe=vars(recipe),
@@ -77,7 +77,7 @@ def pretrain_small(world: World, runtime: Runtime, out: Path, recipe: Recipe, **
 
 
 def make_world(root: Path, *, subjects: int = 40, seed: int = 0) -> World:
-    """Write a world: patients 1 … n, one to three sets each, a bool label that the SIGN token gives away."""
+    """Write a world: patients 1 … n, one to three sets each, and a bool label that the SIGN token reveals."""
     world, rng = World(root), np.random.default_rng(seed)
     rows, labels = [], []
     for subject in range(1, subjects + 1):
@@ -103,27 +103,27 @@ def make_world(root: Path, *, subjects: int = 40, seed: int = 0) -> World:
     return world
 
 
-def changed_world(world: World, root: Path, change: Callable[[dict], None]) -> World:
-    """Copy a world, each row of its shards changed in place by `change`; shards hold times as whole microseconds."""
-    other = World(Path(shutil.copytree(world.root, root)))
-    for file in other.seqset.glob("*.parquet"):
+def copy_world(world: World, root: Path, change: Callable[[dict], None]) -> World:
+    """Copy a world, changing each row of its shards in place by `change`; times are whole microseconds."""
+    copy = World(Path(shutil.copytree(world.root, root)))
+    for file in copy.seqset.glob("*.parquet"):
         table = pq.read_table(file)
         rows = table.to_pylist()
         for row in rows:
             change(row)
         write_table(pa.Table.from_pylist(rows, table.schema), file, SEQSET, made_by="test")
-        card_anew(file)
-    return other
+        rewrite_card(file)
+    return copy
 
 
-def with_labels_flipped(world: World, root: Path, split: str) -> World:
-    """Copy a world in which the labels of one split are all wrong."""
-    other = World(Path(shutil.copytree(world.root, root)))
-    table = pq.read_table(other.labels)
-    flipped = pc.xor(table["label"], pc.equal(table["split"], split))
-    table = table.set_column(table.column_names.index("label"), table.schema.field("label"), flipped)
-    pq.write_table(table, other.labels)
-    return other
+def flip_labels(world: World, root: Path, split: str) -> World:
+    """Copy a world, flipping all labels of one split."""
+    copy = World(Path(shutil.copytree(world.root, root)))
+    table = pq.read_table(copy.labels)
+    labels = pc.xor(table["label"], pc.equal(table["split"], split))
+    table = table.set_column(table.column_names.index("label"), table.schema.field("label"), labels)
+    pq.write_table(table, copy.labels)
+    return copy
 
 
 def write_vocab(path: Path, *, tokens: int = TOKENS) -> None:

@@ -1,4 +1,4 @@
-"""What a real pretraining says of itself: its metrics beside guesses, what it did not learn, what nobody could tell."""
+"""A real pretraining reports its metrics beside guesses, what it did not learn, and what could not be judged."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from nest_model.training.recipe import Recipe
 from schemas.contract import write_table
 from schemas.errors import ContractError
 from schemas.tables.events import SUBJECTS
-from tests.support.factories.world import World, changed_world, make_world, pretrain_small, runtime
+from tests.support.factories.world import World, copy_world, make_world, pretrain_small, runtime
 
 UNTRAINED = Recipe(learning_rate=0.0, epochs=1, patience=1, examples_per_step=12)
 TRAINED = Recipe(learning_rate=2e-2, epochs=12, patience=12, examples_per_step=12)
@@ -27,23 +27,23 @@ def world(tmp_path_factory) -> World:
     return make_world(tmp_path_factory.mktemp("world"), subjects=150)
 
 
-def pretrained(world: World, out: Path, recipe: Recipe = UNTRAINED, **more) -> Judgement:
-    pretrain_small(world, runtime(out), out, recipe, **more)
+def pretrain_judged(world: World, out: Path, recipe: Recipe = UNTRAINED, **options) -> Judgement:
+    pretrain_small(world, runtime(out), out, recipe, **options)
     return Judgement.read(out)
 
 
 def with_habits(world: World, root: Path) -> World:
-    """Copy a world in which each patient has the same few tokens in every set, so that a set tells of another."""
+    """Copy a world, giving each patient the same few tokens in every set, so that sets predict each other."""
 
     def change(row: dict) -> None:
         first = 8 + 7 * (row["subject_id"] % 3)
         row["tokens"] = [first + place % HABIT for place in range(len(row["tokens"]))]
 
-    return changed_world(world, root, change)
+    return copy_world(world, root, change)
 
 
-def test_what_an_untrained_model_has_not_learnt_is_said_of_each_of_the_three(world, tmp_path, caplog):
-    judgement = pretrained(world, tmp_path)
+def test_an_untrained_model_is_reported_for_each_objective(world, tmp_path, caplog):
+    judgement = pretrain_judged(world, tmp_path)
     *faults, what_to_do = judgement.not_learnt
 
     assert [fault.split(" stands at ")[0] for fault in faults] == ["MLM", "MSM", "Set prediction"]
@@ -54,8 +54,8 @@ def test_what_an_untrained_model_has_not_learnt_is_said_of_each_of_the_three(wor
     assert set(judgement.not_learnt) <= set(caplog.messages), "who trains by hand is told too"
 
 
-def test_losses_that_tell_patients_apart_are_better_than_a_constant_and_not_warned_of(world, tmp_path):
-    judgement = pretrained(with_habits(world, tmp_path / "world"), tmp_path / "out", TRAINED)
+def test_a_trained_model_beats_the_constant_without_warning(world, tmp_path):
+    judgement = pretrain_judged(with_habits(world, tmp_path / "world"), tmp_path / "out", TRAINED)
 
     assert [fault for fault in judgement.not_learnt if fault.startswith(("MLM", "MSM"))] == []
     assert judgement.not_judged == []
@@ -64,7 +64,7 @@ def test_losses_that_tell_patients_apart_are_better_than_a_constant_and_not_warn
         assert judgement.validation[name] < judgement.yardsticks[name]["constant"]
 
 
-def test_what_is_better_than_a_constant_is_no_fault_and_what_is_as_good_is_one():
+def test_not_learnt_reports_metrics_no_better_than_the_constant():
     guesses = {name: {"constant": 2.5} for name in ("val_mlm", "val_msm")} | {
         "val_ndcg_at_10": {"constant": 0.4}
     }
@@ -79,9 +79,9 @@ def test_what_is_better_than_a_constant_is_no_fault_and_what_is_as_good_is_one()
     assert faults(val_ndcg_at_10_mask=0.4) == ["Set prediction"], "the better of its rows counts"
 
 
-def test_the_yardsticks_are_on_the_model_s_card_and_the_same_in_every_run(world, tmp_path):
-    first, again = (pretrained(world, tmp_path / name) for name in "ab")
-    assert first == again
+def test_yardsticks_are_on_the_model_card_and_reproducible(world, tmp_path):
+    first, second = (pretrain_judged(world, tmp_path / name) for name in "ab")
+    assert first == second
     card = (tmp_path / "a" / "README.md").read_text()
     guesses = first.yardsticks["val_msm"]
     row = (first.validation["val_msm"], guesses["constant"], guesses["mixture"])
@@ -89,8 +89,8 @@ def test_the_yardsticks_are_on_the_model_s_card_and_the_same_in_every_run(world,
     assert all(sentence in card for sentence in first.not_learnt)
 
 
-def test_every_epoch_tells_set_prediction_too_and_each_curve_is_drawn_beside_its_guesses(world, tmp_path):
-    judgement = pretrained(world, tmp_path, Recipe(learning_rate=1e-3, epochs=3, patience=3))
+def test_curves_show_set_prediction_and_the_guesses(world, tmp_path):
+    judgement = pretrain_judged(world, tmp_path, Recipe(learning_rate=1e-3, epochs=3, patience=3))
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert all(0 < epoch["val_ndcg_at_10_mask"] < 1 for epoch in metrics["history"])
 
@@ -107,54 +107,52 @@ def test_every_epoch_tells_set_prediction_too_and_each_curve_is_drawn_beside_its
         assert levels["mixture with own sets"] == {judgement.yardsticks[name]["mixture"]}, title
 
 
-def test_a_model_that_masks_no_set_has_no_curve_of_set_prediction(world, tmp_path):
-    pretrained(world, tmp_path, msm_weight=0.0)
+def test_a_model_without_msm_has_no_curve_of_set_prediction(world, tmp_path):
+    pretrain_judged(world, tmp_path, msm_weight=0.0)
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert "Set prediction" not in training_curves.curves(metrics)
     assert "val_ndcg_at_10_mask" in metrics["validation"], "it is judged at the end all the same"
 
 
-def test_yardsticks_depend_on_the_validation_masks_and_not_on_the_seed_of_the_training(world, tmp_path):
-    first, other = (pretrained(world, tmp_path / str(seed), seed=seed) for seed in (1, 2))
-    assert first.yardsticks == other.yardsticks
-    assert first.validation != other.validation
+def test_yardsticks_do_not_depend_on_the_training_seed(world, tmp_path):
+    first, second = (pretrain_judged(world, tmp_path / str(seed), seed=seed) for seed in (1, 2))
+    assert first.yardsticks == second.yardsticks
+    assert first.validation != second.validation
 
 
-def one_set_each(world: World, root: Path, split: str) -> World:
-    """Copy a world in which the patients of a pretraining split have nothing but in their first set."""
+def keep_first_sets(world: World, root: Path, split: str) -> World:
+    """Copy a world, emptying all sets but the first of the patients of a pretraining split."""
     people = pq.read_table(world.subjects).to_pylist()
-    chosen = {one["subject_id"] for one in people if one["pretrain_split"] == split}
+    split_patients = {patient["subject_id"] for patient in people if patient["pretrain_split"] == split}
 
     def change(row: dict) -> None:
-        if row["subject_id"] in chosen and row["set_index"]:
+        if row["subject_id"] in split_patients and row["set_index"]:
             for name in ("tokens", "kinds", "hours", "times", "available"):
                 row[name] = []
 
-    return changed_world(world, root, change)
+    return copy_world(world, root, change)
 
 
 @pytest.mark.parametrize(("split", "words"), [("train", "training"), ("val", "validation")])
-def test_patients_with_one_set_alone_leave_msm_without_a_yardstick_and_it_says_so_once(
-    world, tmp_path, split, words, caplog
-):
+def test_patients_with_a_single_set_are_reported_once(world, tmp_path, split, words, caplog):
     caplog.set_level("INFO", logger="nest")
-    judgement = pretrained(one_set_each(world, tmp_path / "world", split), tmp_path / "out")
+    judgement = pretrain_judged(keep_first_sets(world, tmp_path / "world", split), tmp_path / "out")
 
     (sentence,) = judgement.not_judged
     assert sentence.startswith(f"Every {words} subject has one set alone in the context")
     assert [fault.split(" stands at ")[0] for fault in judgement.not_learnt[:-1]] == ["MLM"]
-    started = next(at for at, message in enumerate(caplog.messages) if message.startswith("pretraining tiny"))
-    assert caplog.messages.index(sentence) < started
+    start = next(at for at, message in enumerate(caplog.messages) if message.startswith("pretraining tiny"))
+    assert caplog.messages.index(sentence) < start
     assert caplog.messages.count(sentence) == 1
 
 
-def test_a_context_of_one_set_is_told_as_patients_of_one_set_are(world, tmp_path):
-    judgement = pretrained(world, tmp_path, max_sets=1)
+def test_a_context_of_a_single_set_is_reported(world, tmp_path):
+    judgement = pretrain_judged(world, tmp_path, max_sets=1)
     (sentence,) = judgement.not_judged
     assert "--max-sets above 1" in sentence
 
 
-def test_a_validation_split_without_sets_is_one_message_and_counts_nobody(world, tmp_path, caplog):
+def test_a_validation_split_without_sets_is_reported_once(world, tmp_path, caplog):
     empty = World(world.root)
     table = pq.read_table(world.subjects)
     split = pc.if_else(pc.equal(table["pretrain_split"], "val"), "test", table["pretrain_split"])
@@ -162,7 +160,7 @@ def test_a_validation_split_without_sets_is_one_message_and_counts_nobody(world,
     path = tmp_path / "subjects.parquet"
     write_table(table.set_column(place, table.schema.field(place), split), path, SUBJECTS, made_by="test")
     object.__setattr__(empty, "subjects", path)
-    judgement = pretrained(empty, tmp_path / "out")
+    judgement = pretrain_judged(empty, tmp_path / "out")
 
     (sentence,) = judgement.not_judged
     assert sentence.startswith("No subject of the validation split has a set: ")
@@ -173,20 +171,20 @@ def test_a_validation_split_without_sets_is_one_message_and_counts_nobody(world,
     assert "- val subjects: 0\n" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_a_validation_split_in_which_nothing_was_masked_is_told(world, tmp_path):
-    judgement = pretrained(world, tmp_path, set_mask_share=0.0)
+def test_a_validation_split_without_masked_sets_is_reported(world, tmp_path):
+    judgement = pretrain_judged(world, tmp_path, set_mask_share=0.0)
     (sentence,) = judgement.not_judged
     assert "nothing was masked there for MSM" in sentence
     assert "val_msm" not in judgement.yardsticks
 
 
-def test_an_objective_that_was_not_asked_for_is_held_against_nobody(world, tmp_path):
-    judgement = pretrained(world, tmp_path, msm_weight=0.0)
+def test_an_objective_of_weight_0_is_not_judged(world, tmp_path):
+    judgement = pretrain_judged(world, tmp_path, msm_weight=0.0)
     assert [fault.split(" stands at ")[0] for fault in judgement.not_learnt[:-1]] == ["MLM"]
     assert judgement.not_judged == []
 
 
-def test_a_model_of_an_earlier_version_is_refused_by_name(tmp_path):
+def test_judgement_refuses_a_model_of_an_earlier_version(tmp_path):
     folder = tmp_path / "mimic_nest"
     with pytest.raises(ContractError, match="materialize mimic_nest first"):
         Judgement.read(folder)

@@ -1,4 +1,4 @@
-"""The guesses without a model, against a naive computation in plain loops over the very same masked batches."""
+"""Model-free guesses, compared with a naive computation by loops over the same masked batches."""
 
 import dataclasses
 import math
@@ -22,12 +22,12 @@ from tests.support.factories.shards import DAY_US, HOUR_US, read_rows, set_row
 
 FIRST, VOCAB_SIZE = len(SPECIALS), len(SPECIALS) + 25
 CONFIG = ModelConfig(VOCAB_SIZE, max_sets=4, max_set_rows=8)
-TRAIN = 40  # patients; the rest are judged on
+TRAIN = 40  # training patients; the rest are for validation
 
 
 @pytest.fixture(scope="module")
 def seqsets(tmp_path_factory: pytest.TempPathFactory):
-    """Sixty patients of one to six sets, each with codes of its own, some sets empty or of [UNK] alone."""
+    """Return sixty patients with one to six sets and usual codes each; some sets are empty or [UNK] alone."""
     rng, rows = np.random.default_rng(3), []
     for subject in range(1, 61):
         usual = rng.integers(FIRST, VOCAB_SIZE, size=4)
@@ -51,10 +51,10 @@ def selection(seqsets, patients: range) -> Selection:
 
 
 def masked_batches(seqsets, patients: range, mask, config: ModelConfig = CONFIG):
-    chosen = selection(seqsets, patients)
-    for first in range(0, len(chosen), 7):
-        some = np.arange(first, min(first + 7, len(chosen)))
-        batch = pack(seqsets, chosen.take(some), config)
+    patients_selection = selection(seqsets, patients)
+    for first in range(0, len(patients_selection), 7):
+        examples = np.arange(first, min(first + 7, len(patients_selection)))
+        batch = pack(seqsets, patients_selection.take(examples), config)
         yield mask(batch, torch.Generator().manual_seed(seed_of(5, first)), config)
 
 
@@ -69,7 +69,7 @@ def guesses(seqsets):
 
 
 class Naive:
-    """The same by loops and dictionaries, from the definitions in the docs."""
+    """The guesses by loops and dictionaries, from the definitions in the docs."""
 
     def __init__(self, seqsets) -> None:
         self.seqsets = seqsets
@@ -96,25 +96,27 @@ class Naive:
         )
 
     def patients(self, patients: range, mask):
-        """Yield of each patient its visible sets, masked tokens and masked sets."""
-        for masked in masked_batches(self.seqsets, patients, mask):
-            batch = masked.batch
-            hidden = dict(zip(masked.mlm_rows.tolist(), masked.mlm_targets.tolist(), strict=True))
+        """Yield each patient's visible sets, masked tokens and masked sets."""
+        for masked_batch in masked_batches(self.seqsets, patients, mask):
+            batch = masked_batch.batch
+            target_of_row = dict(
+                zip(masked_batch.mlm_rows.tolist(), masked_batch.mlm_targets.tolist(), strict=True)
+            )
             targets = defaultdict(dict)
             for place, token, share in zip(
-                masked.masked_sets.set_of_token.tolist(),
-                masked.masked_sets.tokens.tolist(),
-                masked.masked_sets.shares.tolist(),
+                masked_batch.masked_sets.set_of_token.tolist(),
+                masked_batch.masked_sets.tokens.tolist(),
+                masked_batch.masked_sets.shares.tolist(),
                 strict=True,
             ):
-                targets[int(masked.masked_sets.sets[place])][token] = share
+                targets[int(masked_batch.masked_sets.sets[place])][token] = share
             for patient in range(batch.subjects):
                 visible, tokens, sets = [], [], []
                 for number in range(*batch.subject_offsets[patient : patient + 2].tolist()):
                     rows = range(*batch.set_offsets[number : number + 2].tolist())
-                    shown = [int(batch.tokens[row]) for row in rows if batch.tokens[row] >= FIRST]
-                    visible += [shown] if shown else []
-                    tokens += [hidden[row] for row in rows if row in hidden]
+                    visible_tokens = [int(batch.tokens[row]) for row in rows if batch.tokens[row] >= FIRST]
+                    visible += [visible_tokens] if visible_tokens else []
+                    tokens += [target_of_row[row] for row in rows if row in target_of_row]
                     sets += [targets[number]] if number in targets else []
                 yield visible, tokens, sets
 
@@ -123,8 +125,8 @@ class Naive:
         for visible, tokens, _ in self.patients(patients, mask_batch):
             pool = [token for tokens in visible for token in tokens]
             for token in tokens:
-                own = pool.count(token) / len(pool) if pool else self.unigram(token)
-                losses.append(-math.log((1 - share) * self.unigram(token) + share * own))
+                history_share = pool.count(token) / len(pool) if pool else self.unigram(token)
+                losses.append(-math.log((1 - share) * self.unigram(token) + share * history_share))
         return sum(losses) / len(losses)
 
     def msm(self, patients: range, share: float) -> float:
@@ -133,8 +135,10 @@ class Naive:
             for target in sets:
                 loss = 0.0
                 for token, part in target.items():
-                    own = [tokens.count(token) / len(tokens) for tokens in visible]
-                    mean = sum(own) / len(own) if own else self.mean_set(token)
+                    history_shares = [tokens.count(token) / len(tokens) for tokens in visible]
+                    mean = (
+                        sum(history_shares) / len(history_shares) if history_shares else self.mean_set(token)
+                    )
                     loss += part * math.log(part / ((1 - share) * self.mean_set(token) + share * mean))
                 losses.append(loss)
         return sum(losses) / len(losses)
@@ -143,7 +147,7 @@ class Naive:
         """Return mean Recall@10 and NDCG@10 of the ten best by `score(token, visible)`, ties to the lower token."""
         recalls, ndcgs = [], []
         for visible, _, sets in self.patients(patients, mask_sets):
-            best = sorted(range(FIRST, VOCAB_SIZE), key=lambda token, seen=visible: score(token, seen))[:10]
+            best = sorted(range(FIRST, VOCAB_SIZE), key=lambda token, sets=visible: score(token, sets))[:10]
             for target in sets:
                 hits = [token in target for token in best]
                 recalls.append(sum(hits) / len(target))
@@ -154,8 +158,8 @@ class Naive:
     def mixed(self, share: float):
         def score(token: int, visible: list[list[int]]) -> tuple[float, float, int]:
             constant = self.holders[token] / len(self.sets)
-            own = sum(token in tokens for tokens in visible) / len(visible) if visible else constant
-            return -((1 - share) * constant + share * own), -constant, token
+            history_share = sum(token in tokens for tokens in visible) / len(visible) if visible else constant
+            return -((1 - share) * constant + share * history_share), -constant, token
 
         return score
 
@@ -171,7 +175,7 @@ def val(seqsets) -> range:
 
 
 @pytest.mark.parametrize("name", ["mlm", "msm"])
-def test_a_loss_of_a_guess_is_that_of_plain_loops(guesses, naive, val, name):
+def test_guess_losses_equal_the_naive_computation(guesses, naive, val, name):
     loss, of = getattr(naive, name), guesses[f"val_{name}"]
     assert of["constant"] == pytest.approx(loss(val, 0.0), abs=1e-9)
     assert of["mixture"] == pytest.approx(loss(val, of["own_share"]), abs=1e-9)
@@ -180,29 +184,31 @@ def test_a_loss_of_a_guess_is_that_of_plain_loops(guesses, naive, val, name):
 
 
 @pytest.mark.parametrize("name", ["mlm", "msm"])
-def test_the_own_share_is_the_best_on_training_patients(guesses, naive, name):
+def test_the_own_share_is_best_on_training_patients(guesses, naive, name):
     loss, share = getattr(naive, name), guesses[f"val_{name}"]["own_share"]
-    beside = [share - 0.01, share, share + 0.01]
-    assert min(beside, key=lambda one: loss(range(TRAIN), one)) == share
+    candidates = [share - 0.01, share, share + 0.01]
+    assert min(candidates, key=lambda candidate: loss(range(TRAIN), candidate)) == share
     assert share in SHARES
 
 
-def test_lists_score_as_plain_loops_do(guesses, naive, val):
-    ranked = {
+def test_list_scores_equal_the_naive_computation(guesses, naive, val):
+    scores_by_guess = {
         "constant": lambda token, _: (-naive.holders[token], token),
         "constant_by_tokens": lambda token, _: (-naive.counts[token], token),
         "mixture": naive.mixed(guesses["val_ndcg_at_10"]["own_share"]),
     }
-    for name, score in ranked.items():
+    for name, score in scores_by_guess.items():
         recall, ndcg = naive.lists(val, score)
         assert guesses["val_recall_at_10"][name] == pytest.approx(recall, abs=1e-9), name
         assert guesses["val_ndcg_at_10"][name] == pytest.approx(ndcg, abs=1e-9), name
     assert guesses["val_ndcg_at_10"]["mixture"] > guesses["val_ndcg_at_10"]["constant"]
 
 
-def test_the_own_share_of_lists_is_the_best_on_training_patients(guesses, naive):
+def test_the_own_share_of_lists_is_best_on_training_patients(guesses, naive):
     share = guesses["val_ndcg_at_10"]["own_share"]
-    scores = {one: naive.lists(range(TRAIN), naive.mixed(one))[1] for one in LIST_SHARES.tolist()}
+    scores = {
+        candidate: naive.lists(range(TRAIN), naive.mixed(candidate))[1] for candidate in LIST_SHARES.tolist()
+    }
     assert scores[share] == pytest.approx(max(scores.values()), abs=1e-12)
     assert share > 0
 
@@ -215,12 +221,12 @@ def test_a_constant_guess_sums_to_one_and_is_never_zero(seqsets):
         assert not guess[:FIRST].any()
 
 
-def test_what_is_not_asked_for_has_no_yardstick(seqsets):
+def test_yardsticks_omit_objectives_without_masks(seqsets):
     def names(**shares: float) -> set[str]:
         patients, config = range(TRAIN), dataclasses.replace(CONFIG, **shares)
         popularity = Popularity.of(seqsets, selection(seqsets, patients), VOCAB_SIZE)
-        masked = partial(masked_batches, seqsets, patients, config=config)
-        return set(yardsticks(popularity, masked, masked))
+        mask_patients = partial(masked_batches, seqsets, patients, config=config)
+        return set(yardsticks(popularity, mask_patients, mask_patients))
 
     lists = {"val_recall_at_10", "val_ndcg_at_10"}
     assert names(set_mask_share=0.0) == {"val_mlm"}
@@ -229,17 +235,17 @@ def test_what_is_not_asked_for_has_no_yardstick(seqsets):
     assert names(set_mask_share=1.0) == {"val_msm", *lists}
 
 
-def test_where_nothing_of_a_patient_is_visible_the_mixture_is_the_constant(seqsets):
+def test_the_mixture_is_the_constant_when_nothing_is_visible(seqsets):
     patients, config = range(TRAIN), dataclasses.replace(CONFIG, set_mask_share=1.0)
     popularity = Popularity.of(seqsets, selection(seqsets, patients), VOCAB_SIZE)
-    masked = partial(masked_batches, seqsets, patients, config=config)
-    for name, of in yardsticks(popularity, masked, masked).items():
+    mask_patients = partial(masked_batches, seqsets, patients, config=config)
+    for name, of in yardsticks(popularity, mask_patients, mask_patients).items():
         assert of["mixture"] == pytest.approx(of["constant"], abs=1e-12), name
 
 
-def test_the_patients_the_shares_are_fit_patients_are_some_of_all_and_the_same_again():
+def test_fit_patients_draws_a_reproducible_sample():
     assert fit_patients(30, 1).tolist() == list(range(30))
-    some = fit_patients(3 * MOST_FIT_PATIENTS, 1)
-    assert len(set(some.tolist())) == MOST_FIT_PATIENTS
-    assert some.tolist() == sorted(some.tolist()) == fit_patients(3 * MOST_FIT_PATIENTS, 1).tolist()
-    assert some.max() > 2 * MOST_FIT_PATIENTS
+    sample = fit_patients(3 * MOST_FIT_PATIENTS, 1)
+    assert len(set(sample.tolist())) == MOST_FIT_PATIENTS
+    assert sample.tolist() == sorted(sample.tolist()) == fit_patients(3 * MOST_FIT_PATIENTS, 1).tolist()
+    assert sample.max() > 2 * MOST_FIT_PATIENTS
