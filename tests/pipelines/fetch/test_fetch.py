@@ -285,7 +285,7 @@ NO_MAPPING = {
     "a page": (b"<html>Sorry</html>", "not a complete zip archive"),
     "an archive cut short": (whole[:-40], "not a complete zip archive"),
     "a damaged member": (whole[:60] + bytes([whole[60] ^ 255]) + whole[61:], "not a complete zip archive"),
-    "an archive of something else": (zip_of({"readme.txt": ""}), r"holds 0 files 2018_I9gem\.txt"),
+    "an archive of something else": (zip_of({"readme.txt": ""}), r"holds 0 files named 2018_I9gem\.txt"),
     "a member that is no mapping": (zip_of({"2018_I9gem.txt": "A000    0010  00000\n"}), "1 of 1 lines"),
 }
 
