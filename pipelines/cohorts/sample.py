@@ -65,7 +65,8 @@ def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Se
         parts.append(derive_part(cohort, tables, rules))
         counts.append(count_codes(cohort, tables))
     labels, codes = add_up(cohort, parts), resolved_codes(cohort, counts)
-    existing = partial(existing_codes, layout, kinds)  # of all patients: one of the sample may lack the code
+    # codes of all patients, because the sample may lack a code that exists
+    existing = partial(existing_codes, layout, kinds)
     warnings = warnings_of(cohort, labels, codes, existing, rules)
     return Sample(labels, False, warnings, not_trainable(cohort, labels))
 

@@ -11,53 +11,53 @@ from schemas.sources import cohort_sources
 
 _HOSPITAL = """\
 # yaml-language-server: $schema={schema}
-# Every key there is, by example: docs/cohorts.md. Before running it: .venv/bin/python -m pipelines.cohorts check {file}
-cohort: {name}                # the name of everything made from this file; call the file so too
+# All keys with examples: docs/cohorts.md. Check this file with: .venv/bin/python -m pipelines.cohorts check {file}
+cohort: {name}                # prefix of all results of this file, and the name of the file
 about: another admission with heart failure within 30 days, predicted when a patient goes home   # one sentence
-source: {source}                            # whose tables: {sources}
+source: {source}                            # source of the tables: {sources}
 
-codes:                                   # lists of codes, each with a name; * at the end stands for any ending
-  heart_failure: {{icd10cm: [I50*], icd9cm: ['428*']}}   # a code that is a number goes in quotes
+codes:                                   # named lists of codes; * at the end matches any ending
+  heart_failure: {{icd10cm: [I50*], icd9cm: ['428*']}}   # put numeric codes in quotes
 
-index:                                   # for whom: the encounters a prediction is made for
-  encounter: {{with: heart_failure}}       # {{}} is every encounter
-  age: [18 years, 90 years]              # at its start: from the first on, and under the second
+index:                                   # the encounters to make predictions for
+  encounter: {{with: heart_failure}}       # {{}} means every encounter
+  age: [18 years, 90 years]              # at the start: from the first, below the second
   keep: every                            # or: first, nearest 18 months
 
-require:                                 # in this order; each line is a row of the attrition table
+require:                                 # in this order; each is a row of the attrition table
   - discharged alive: index_alive
 
-predict_at: index.end                    # when: index.start or index.end, or e.g. index.start + 24 hours
-features: {{until: predict_at}}            # from what: all known by then; also: drop_from_index: [DX]
-outcome: {{encounters_with: heart_failure, within: 30 days}}   # what is predicted
-split: {{hash: [70, 15, 15]}}              # train, validation, test: one split per patient for every task
+predict_at: index.end                    # index.start, index.end, or e.g. index.start + 24 hours
+features: {{until: predict_at}}            # use all that is known by then; also: drop_from_index: [DX]
+outcome: {{encounters_with: heart_failure, within: 30 days}}   # the event to predict
+split: {{hash: [70, 15, 15]}}              # train, validation, test: each patient has one split for all tasks
 """
 
 _CHILDREN = """\
 # yaml-language-server: $schema={schema}
-# Every key there is, by example: docs/cohorts.md. Before running it: .venv/bin/python -m pipelines.cohorts check {file}
-cohort: {name}                # the name of everything made from this file; call the file so too
+# All keys with examples: docs/cohorts.md. Check this file with: .venv/bin/python -m pipelines.cohorts check {file}
+cohort: {name}                # prefix of all results of this file, and the name of the file
 about: asthma in the emergency room or a stay within 90 days of going home from one   # one sentence
-source: {source}                          # whose tables: {sources}
+source: {source}                          # source of the tables: {sources}
 
-codes:                                   # lists of codes, each with a name; * at the end stands for any ending
-  asthma: {{icd10cm: [J45*], icd9cm: ['493*']}}   # a code that is a number goes in quotes
+codes:                                   # named lists of codes; * at the end matches any ending
+  asthma: {{icd10cm: [J45*], icd9cm: ['493*']}}   # put numeric codes in quotes
 
-index:                                   # for whom: the encounters a prediction is made for
-  encounter:                             # {{}} is every encounter
+index:                                   # the encounters to make predictions for
+  encounter:                             # {{}} means every encounter
     type: [ED, EI, IP]
     discharge_status: [HO, HH]           # home, or home with care
     with: asthma
-  age: [2 years, 18 years]               # at its start: from the first on, and under the second
+  age: [2 years, 18 years]               # at the start: from the first, below the second
   keep: every                            # or: first, nearest 18 months
 
-require:                                 # in this order; each line is a row of the attrition table
+require:                                 # in this order; each is a row of the attrition table
   - 90 days left: {{data_until: index.end + 90 days}}
 
-predict_at: index.end                    # when: index.start or index.end, or e.g. index.start + 24 hours
-features: {{until: predict_at}}            # from what: all known by then; also: drop_from_index: [DX]
-outcome: {{any_encounter: {{type: [ED, EI, IP], with: asthma}}, within: 90 days}}   # what is predicted
-split: {{test_if_birth_day: [17, 24]}}     # tested on are those born on the 17th to 24th of a month
+predict_at: index.end                    # index.start, index.end, or e.g. index.start + 24 hours
+features: {{until: predict_at}}            # use all that is known by then; also: drop_from_index: [DX]
+outcome: {{any_encounter: {{type: [ED, EI, IP], with: asthma}}, within: 90 days}}   # the event to predict
+split: {{test_if_birth_day: [17, 24]}}     # the test split: children born on days 17 to 24 of a month
 """
 
 _TEMPLATES = {"hospital": _HOSPITAL, "children": _CHILDREN}

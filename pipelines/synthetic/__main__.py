@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.synthetic.mimic", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m pipelines.synthetic", description=__doc__)
     sources = parser.add_subparsers(dest="source", required=True)
     mimic = sources.add_parser("mimic", help="write the hosp module of MIMIC-IV with its crosswalks")
     mimic.add_argument(

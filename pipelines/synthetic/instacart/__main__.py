@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipelines.synthetic.instacart", description=__doc__)
     parser.add_argument("--users", type=int, default=2_000, help="number of users (real Instacart: 206,209)")
     parser.add_argument("--seed", type=int, default=42, help="random seed (default: 42)")
-    parser.add_argument("--gzip", action="store_true", help="write csv.gz")
+    parser.add_argument("--gzip", action="store_true", help="write csv.gz instead of csv")
     parser.add_argument(
         "--out", type=Path, required=True, help="output folder for orders, order_products__*, …"
     )

@@ -38,7 +38,7 @@ def draw_deaths(stays: Stays, at_24_hours: Parts, rng: np.random.Generator) -> D
 class Lengths:
     """[S] each."""
 
-    probability: Floats  # of a long stay; meaningful only if the stay is longer than 48 hours
+    probability: Floats  # probability of a long stay; meaningful only if the stay is longer than 48 hours
     hours: Floats
 
 
@@ -56,7 +56,7 @@ def draw_lengths(stays: Stays, at_48_hours: Parts, rng: np.random.Generator) -> 
 class Calendar:
     """[S] each."""
 
-    probability: Floats  # of readmission; meaningful only if another stay follows
+    probability: Floats  # probability of readmission; meaningful only if another stay follows
     admit_minute: Ints  # since 1970
     is_odd: Bools  # recorded as ending before it begins
 

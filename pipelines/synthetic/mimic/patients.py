@@ -39,11 +39,11 @@ class Stays:
     active: Bools  # [S, C + 1], the last column is set for every stay that is not blank
     is_blank: Bools  # nothing was done or recorded: an empty set
     factors: Floats  # [S, F]
-    slope: Floats  # how fast inflammation and acidosis rise over the first two days
+    slope: Floats  # rise of inflammation and acidosis over the first two days
     length: Ints  # SHORT, MIDDLE or LONG
     first_hours: Floats  # length of the stay, capped at 48: known before any outcome is drawn
     intensity: Floats  # relative number of measurements and doses
-    admit_minute: Ints  # of the day
+    admit_minute: Ints  # minute of the day
     item_levels: Floats  # [S, I] offset of each laboratory item beyond the effect of the factors
 
 

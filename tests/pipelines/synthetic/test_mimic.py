@@ -248,7 +248,7 @@ def test_leftovers_of_a_killed_run_are_replaced_by_the_next_run(tmp_path: Path):
 COMMAND = (
     sys.executable,
     "-m",
-    "pipelines.synthetic.mimic",
+    "pipelines.synthetic",
     "mimic",
     "--seed",
     "9",
