@@ -57,8 +57,8 @@ def fit_vocab(
         by_unit: fit cuts for each item in each of its units, and write all of them as cuts/1.
     """
     ids = training_subjects(layout, rules)["subject_id"] if subjects is None else subjects
-    excluded = pl.Series(dtype=pl.Int64) if excluded_encounters is None else excluded_encounters
-    count = partial(count_bucket, layout, ids.to_arrow(), excluded.to_arrow(), by_unit, rules.min_count)
+    excluded_ids = pl.Series(dtype=pl.Int64) if excluded_encounters is None else excluded_encounters
+    count = partial(count_bucket, layout, ids.to_arrow(), excluded_ids.to_arrow(), by_unit, rules.min_count)
     counts = _CountSum(rules.min_count)
     for part in each_bucket("vocabulary", count, len(Buckets.read(layout))):
         counts.add(part)

@@ -129,12 +129,12 @@ def _atc_of_names(
 
 def _coalesce(first: pa.DictionaryArray, second: pa.DictionaryArray) -> pa.DictionaryArray:
     """Return `first` where it is not null, else `second`."""
-    merged = pa.concat_arrays([first.dictionary.cast(pa.string()), second.dictionary]).dictionary_encode()
+    union = pa.concat_arrays([first.dictionary.cast(pa.string()), second.dictionary]).dictionary_encode()
     indices = [
-        merged.indices[: len(first.dictionary)].take(first.indices),
-        merged.indices[len(first.dictionary) :].take(second.indices),
+        union.indices[: len(first.dictionary)].take(first.indices),
+        union.indices[len(first.dictionary) :].take(second.indices),
     ]
-    return pa.DictionaryArray.from_arrays(pc.coalesce(*indices), merged.dictionary)
+    return pa.DictionaryArray.from_arrays(pc.coalesce(*indices), union.dictionary)
 
 
 def count_tokens(tokens: pa.DictionaryArray) -> pl.DataFrame:

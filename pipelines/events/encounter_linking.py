@@ -58,8 +58,8 @@ def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
         rows: subject_id, encounter_id?, time and any other columns; the order of rows is kept.
         spans: from `attachment_spans`.
     """
-    unlinked = rows["encounter_id"].is_null().arg_true()
-    query_rows = rows.select("subject_id", "time")[unlinked]
+    missing = rows["encounter_id"].is_null().arg_true()
+    query_rows = rows.select("subject_id", "time")[missing]
     moments = Runs(query_rows.get_columns())
     matches = (
         query_rows[moments.heads]
@@ -75,7 +75,7 @@ def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("place")
     )
-    return rows.with_columns(rows["encounter_id"].scatter(unlinked, moments.spread(matches["attached"])))
+    return rows.with_columns(rows["encounter_id"].scatter(missing, moments.spread(matches["attached"])))
 
 
 class StayOwners:

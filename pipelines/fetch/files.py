@@ -69,9 +69,9 @@ def fetch_verified(
     if file_sha256(part_file) != sha256:
         discard(target)
         raise InputError(
-            f"{target.name}: the file from {redact_url(url)} does not have the SHA-256 of its list; deleted. "
-            "Run again; if it happens again, the list and the file there are of different versions: check the "
-            "address."
+            f"{target.name}: the file from {redact_url(url)} does not have the SHA-256 of its list and was "
+            "deleted. Run again; if it happens again, the list and the file there are of different versions: check "
+            "the address."
         )
     keep(target)
     return True

@@ -253,11 +253,11 @@ class _Tally:
                 for name, target in suspect_columns.items()
             )
             self._faults.update(dict(zip(suspect_columns, fault_counts.row(0), strict=True)))
-            reparsed = raw.select(
+            lenient_columns = raw.select(
                 parsing.parse_lenient(pl.col(name), source_types[name], target)
                 for name, target in suspect_columns.items()
             )
-            batch = batch.with_columns(reparsed)
+            batch = batch.with_columns(lenient_columns)
         if any(batch[name].null_count() for name in self._table.required):
             without_ours = raw.select(pl.all_horizontal(pl.all().is_null())).to_series()
             # drop blank lines; `refuse` checks that they were blank in all columns

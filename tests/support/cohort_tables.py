@@ -23,8 +23,8 @@ Row = dict[str, object]
 
 
 def subject(subject_id: int, split: str = "train", death_date: datetime | None = None) -> Row:
-    born = datetime(2100, 7, 1)
-    row = {"subject_id": subject_id, "birth_date": born, "death_date": death_date, "sex": "F"}
+    birth_date = datetime(2100, 7, 1)
+    row = {"subject_id": subject_id, "birth_date": birth_date, "death_date": death_date, "sex": "F"}
     return {**row, "split": split, "pretrain_split": split}
 
 

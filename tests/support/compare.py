@@ -49,7 +49,7 @@ def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRu
     vocab = pl.read_parquet(layout.vocab)
     code_tokens = vocab.filter(pl.col("kind") != "SPECIAL")
     with_id = code_tokens.drop_nulls("token_id")
-    assert dict(with_id.select("token", "count_train").iter_rows()) == naive.kept
+    assert dict(with_id.select("token", "count_train").iter_rows()) == naive.kept_counts
     # ten deciles, including rare ones
     assert set(code_tokens.filter(pl.col("token_id").is_null())["kind"]) <= {"LAB"}
 
@@ -64,7 +64,7 @@ def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRu
 
     card = StepCard.read(layout.cards, "seqset")
     drop_counts = {(kind, reason): n for kind in KINDS for reason, n in card.flows[kind].dropped.items() if n}
-    assert drop_counts == {key: n for key, n in naive.dropped.items() if key[0] in KINDS}
+    assert drop_counts == {key: n for key, n in naive.drop_counts.items() if key[0] in KINDS}
     assert all(flow.reconciles for flow in card.flows.values())
 
     stays = pl.read_parquet(layout.encounters)
@@ -76,7 +76,7 @@ def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRu
     assert sets.select("subject_id", "encounter_id", "start", "end").rows() == naive.stays
     for row in sets.iter_rows(named=True):
         tokens = naive.sets[row["encounter_id"]]
-        assert [text_of[i] for i in row["tokens"]] == naive.encoded[row["encounter_id"]]
+        assert [text_of[i] for i in row["tokens"]] == naive.token_texts[row["encounter_id"]]
         assert [KINDS[i] for i in row["kinds"]] == [token.kind for token in tokens]
         assert row["times"] == [token.time for token in tokens]
         assert row["available"] == [token.available for token in tokens]

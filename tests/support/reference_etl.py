@@ -31,12 +31,12 @@ class ReferenceData:
     stays: list[tuple]  # subject, hadm, start, end?
     deaths: dict[int, tuple[bool, datetime | None]]  # hadm -> died there, and when
     sets: dict[int, list[Token]]
-    encoded: dict[int, list[str]]  # hadm -> token texts, [UNK] without a token in the vocabulary
-    kept: dict[str, int]  # token -> count, only those with an id
+    token_texts: dict[int, list[str]]  # hadm -> token texts, [UNK] without a token in the vocabulary
+    kept_counts: dict[str, int]  # token -> count, only those with an id
     cuts: dict[str, list[float]]
     units: dict[str, str | None]
     lookup: dict[str, tuple[str, int]]
-    dropped: Counter = field(default_factory=Counter)
+    drop_counts: Counter = field(default_factory=Counter)
 
 
 def rows(folder: Path, table: str) -> list[dict]:
@@ -268,12 +268,12 @@ def derive(
         stays=[stay for subject in sorted(stays_of) for stay in stays_of[subject]],
         deaths=deaths,
         sets=sets,
-        encoded={hadm: [nearest(t.text) or "[UNK]" for t in tokens] for hadm, tokens in sets.items()},
-        kept=kept_tokens,
+        token_texts={hadm: [nearest(t.text) or "[UNK]" for t in tokens] for hadm, tokens in sets.items()},
+        kept_counts=kept_tokens,
         cuts=cuts,
         units={i: commonest(units[i])[0] if units[i] else None for i in items},
         lookup=lookup,
-        dropped=drop_counts,
+        drop_counts=drop_counts,
     )
 
 

@@ -92,10 +92,10 @@ def test_labels_agree_with_aces_except_for_stays_without_an_end(
     layout, availability_meds, task, hours, is_inverted
 ):
     result = side_by_side(layout, availability_meds, task)
-    joined = result.drop_nulls()
-    assert joined.height == result["ours"].count() > 100
-    assert (joined["ours"] == (joined["theirs"] ^ is_inverted)).all()
-    assert joined["ours"].n_unique() == 2
+    common = result.drop_nulls()
+    assert common.height == result["ours"].count() > 100
+    assert (common["ours"] == (common["theirs"] ^ is_inverted)).all()
+    assert common["ours"].n_unique() == 2
     aces_only = result.filter(pl.col("ours").is_null()).with_columns(
         start=pl.col("predict_at") - pl.duration(hours=hours)
     )
@@ -105,10 +105,10 @@ def test_labels_agree_with_aces_except_for_stays_without_an_end(
 
 def test_readmission_labels_agree_with_aces_except_for_last_stays(layout, availability_meds):
     result = side_by_side(layout, availability_meds, "readmission")
-    joined = result.drop_nulls()
-    assert joined.height == result["ours"].count() > 100
-    assert (joined["ours"] == joined["theirs"]).all()
-    assert joined["ours"].n_unique() == 2
+    common = result.drop_nulls()
+    assert common.height == result["ours"].count() > 100
+    assert (common["ours"] == common["theirs"]).all()
+    assert common["ours"].n_unique() == 2
     aces_only = result.filter(pl.col("ours").is_null())
     assert aces_only.height > 0
     assert not aces_only["theirs"].any()

@@ -91,7 +91,9 @@ def test_late_worker_leaves_nothing_after_the_folder_is_in_place(tmp_path):
 def test_two_writers_of_the_same_shard_use_different_files(tmp_path, monkeypatch):
     paths, writer = [], pq.ParquetWriter
     monkeypatch.setattr(
-        pq, "ParquetWriter", lambda path, *rest, **more: paths.append(path) or writer(path, *rest, **more)
+        pq,
+        "ParquetWriter",
+        lambda path, *rest, **options: paths.append(path) or writer(path, *rest, **options),
     )
     for _ in range(2):
         write_shard(sets([1]), tmp_path, 0, HASHES)

@@ -83,9 +83,9 @@ def test_spill_reads_back_after_pickling(tmp_path):
     rows = pl.DataFrame({"subject_id": [3, 1, 2, 1], "text": ["c", "a", None, "b"]})
     spill = Spill(tmp_path / "spill", cut(tmp_path, [1, 2, 3], 2))
     spill.write("LAB", iter([rows]))
-    pickled = pickle.dumps(spill)
-    assert len(pickled) < 1000, "whose each part is lies in the folder"
-    copy = pickle.loads(pickled)
+    content = pickle.dumps(spill)
+    assert len(content) < 1000, "whose each part is lies in the folder"
+    copy = pickle.loads(content)
     assert copy.read("LAB", 0)["text"].to_list() == ["a", None, "b"]
     assert copy.read("LAB", 1)["text"].to_list() == ["c"]
 

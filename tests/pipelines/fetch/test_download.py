@@ -163,7 +163,7 @@ def test_content_encoding_does_not_change_the_bytes(site: LoopbackSite, tmp_path
 def test_wrong_checksum_deletes_the_download_and_names_the_file(site: LoopbackSite, tmp_path: Path):
     fetch_table(site, tmp_path)
     with pytest.raises(
-        InputError, match=r"t\.csv\.gz: what arrived .* does not have the SHA-256 .* was deleted"
+        InputError, match=r"t\.csv\.gz: the file from .* does not have the SHA-256 .* was deleted"
     ):
         fetch_table(site, tmp_path, expected=OTHER)
     assert [path.name for path in tmp_path.iterdir() if path.name != MARK] == ["t.csv.gz"]
