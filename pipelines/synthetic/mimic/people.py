@@ -91,15 +91,15 @@ def _end_minute(block: PatientBlock) -> Ints:
 def admissions_table(catalog: Catalog, block: PatientBlock, rng: np.random.Generator) -> pl.DataFrame:
     stays, calendar = block.stays, block.calendar
     keep = np.flatnonzero(block.deaths.happens)
-    patient, count, people = stays.patient[keep], len(keep), len(block.patients.age_years)
+    patient, count, num_patients = stays.patient[keep], len(keep), len(block.patients.age_years)
     died = block.deaths.died[keep]
     admit, end = calendar.admit_minute[keep], _end_minute(block)[keep]
     emergency = rng.random(count) < 0.62
     kind, emergency_kind = pick(PLANNED, count, rng), pick(EMERGENCY, count, rng)
     old = block.patients.age_years >= 65
-    under_65 = pick(INSURANCE_UNDER_65, people, rng)
-    insurance = choose(old & (rng.random(people) < 0.85), "Medicare", under_65)
-    language, marital_status, race = (pick(of, people, rng) for of in (LANGUAGES, MARITAL, RACES))
+    under_65 = pick(INSURANCE_UNDER_65, num_patients, rng)
+    insurance = choose(old & (rng.random(num_patients) < 0.85), "Medicare", under_65)
+    language, marital_status, race = (pick(of, num_patients, rng) for of in (LANGUAGES, MARITAL, RACES))
     place, goes_to = pick(FROM, count, rng), pick(HOME, count, rng)
     wait = rng.integers(90, 600, count)
     return pl.DataFrame(
