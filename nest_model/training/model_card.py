@@ -15,14 +15,14 @@ PAPER_EXAMPLES_PER_STEP = 36
 
 _LIMITS = """\
 ## Intended use
-Research on de-identified data, by people who may see the data it was trained on. Not a medical device: no
-prediction of it may change the care of anyone.
+Research on de-identified data, by people with access to the data it was trained on. Not a medical device: its
+predictions must not change the care of anyone.
 
 ## Limits
-- It reads tokens of one vocabulary, made with one set of cuts and lookups; shards of another are refused.
-- Trained on the subjects of one source, or on synthetic ones; of another, records mean and weigh differently.
-- Weights of models trained on people's data can reveal some of it. Share them under the data's agreement only.
-- Probabilities are as the training left them; look at the calibration before reading them as risks.
+- It reads tokens of one vocabulary, with its cuts and lookups; shards of another vocabulary are refused.
+- It was trained on the subjects of one source, real or synthetic; other sources differ in coding and frequencies.
+- Weights of models trained on people's data can reveal some of it. Share them only under the data's agreement.
+- Probabilities are not calibrated after training; check the calibration before reading them as risks.
 """
 
 
@@ -32,12 +32,12 @@ _FILES = """\
 """
 
 _PROBE = """\
-- `probe.safetensors`: the logistic regression on the frozen pretrained rows that the report calls *NEST, frozen*.
+- `probe.safetensors`: the logistic regression on frozen pretrained features that the report calls *NEST, frozen*.
 """
 
 _FRESH = """\
-A yardstick: the recipe of a fine-tuning from fresh weights, drawn with the seed, each token with an embedding of its
-own. What NEST gains over it is what the pretraining is worth.
+A yardstick: the recipe of a fine-tuning with fresh weights, drawn with the seed, and a separate embedding per token.
+NEST's gain over it is what the pretraining is worth.
 """
 
 
@@ -53,7 +53,7 @@ def pretrained_readme(
     return "\n".join(
         [
             "# NEST, pretrained",
-            "An encoder of sequences of multisets that learnt to guess masked tokens (MLM) and sets (MSM).\n",
+            "An encoder of sequences of multisets, trained to guess masked tokens (MLM) and sets (MSM).\n",
             *_model(card),
             *_data(training),
             *_run(training),
@@ -116,18 +116,18 @@ def _data(training: Mapping[str, Any]) -> list[str]:
 
 def _run(training: Mapping[str, Any]) -> list[str]:
     recipe = training["recipe"]
-    least, thinning = recipe.get("thinning", (0.0, 0.0))
+    least, most = recipe.get("thinning", (0.0, 0.0))
     frozen = training.get("frozen")
-    ours = recipe["examples_per_step"] != PAPER_EXAMPLES_PER_STEP or thinning > 0
+    ours = recipe["examples_per_step"] != PAPER_EXAMPLES_PER_STEP or most > 0
     return [
         "## Training",
         f"AdamW {recipe['learning_rate']:g}, weight decay {recipe['weight_decay']:g}, "
-        f"{recipe['examples_per_step']} examples a step, seed {training['seed']}; {training['epochs']} epochs "
-        f"(at most {recipe['epochs']}, patience {recipe['patience']}), the best is number "
-        f"{training['best_epoch'] + 1}."
+        f"{recipe['examples_per_step']} examples per step, seed {training['seed']}; {training['epochs']} epochs "
+        f"(at most {recipe['epochs']}, patience {recipe['patience']}), of which number "
+        f"{training['best_epoch'] + 1} is the best."
         + (f" Left as pretrained: {', '.join(frozen)}." if frozen else "")
-        + (f" Each time {_share(least, thinning)} of the events is left out." if thinning else "")
-        + (f" The paper takes {PAPER_EXAMPLES_PER_STEP} a step and leaves none out." if ours else "")
+        + (f" Each step drops {_share(least, most)} of the events." if most else "")
+        + (f" The paper takes {PAPER_EXAMPLES_PER_STEP} per step and drops none." if ours else "")
         + "\n",
     ]
 
@@ -138,4 +138,4 @@ def _table(title: str, metrics: Mapping[str, float]) -> list[str]:
 
 
 def _share(least: float, most: float) -> str:
-    return f"a different {most:.0%}" if least == most else f"a different {least:.0%} to {most:.0%}"
+    return f"a random {most:.0%}" if least == most else f"a random {least:.0%} to {most:.0%}"

@@ -12,58 +12,58 @@ OPEN_POINTS = (
     (
         "precision",
         "FP16 with a loss scale",
-        "on a GPU `bf16-mixed` (`--precision 16-mixed` by hand is the paper's), on a CPU float32",
-        "bf16 needs no scale, and works sharded",
+        "on a GPU `bf16-mixed` (`--precision 16-mixed` for the paper's), on a CPU float32",
+        "bf16 needs no loss scale and works sharded",
     ),
     (
         "Time2Vec",
-        "its table says “T2V (scale=1.0)”, its text nothing",
+        "its table says “T2V (scale=1.0)”, its text says nothing",
         "of the event's hours and of the set's position, added to the embedding",
-        "these are the two times an event has in its notation",
+        "an event has these two times in its notation",
     ),
     (
-        "Time2Vec where sets have no order inside (Instacart)",
-        "not said",
+        "Time2Vec for unordered sets (Instacart)",
+        "not stated",
         "of the set's position alone",
-        "hours would tell apart what has no order",
+        "hours would order what is unordered",
     ),
     (
-        "position of sets elsewhere than MIMIC-IV",
+        "position of sets outside MIMIC-IV",
         "the index by default",
-        "days since the one before",
+        "days since the previous set",
         "one preset for all; `position=index` is the paper's default",
     ),
     (
         "RoPE",
-        "its formula turns the keys",
-        "queries and keys",
-        "only then is it a difference of times that is seen",
+        "its formula rotates the keys",
+        "rotates queries and keys",
+        "only then do scores depend on the difference of times",
     ),
     (
         "weights",
         "about 120 M",
         "116.87 M at 20,377 tokens",
-        "its block and its set head are not written out",
+        "it does not specify its block and its set head in full",
     ),
     (
-        "MLM's chosen tokens",
-        "not said",
+        "replacement of MLM's target tokens",
+        "not stated",
         "8 in 10 become [MASK], 1 a random token, 1 stays",
         "as in BERT, which it cites",
     ),
     (
         "a masked set",
         "all rows [MASK], padding too",
-        "one [MASK] row that weighs as many",
-        "the same outputs to 1e-12, less work",
+        "one [MASK] row with the weight of all",
+        "the same outputs to 1e-12 with less work",
     ),
     (
-        "weight decay of the pretraining; share of the warm-up of a task; dropout",
-        "not said",
+        "weight decay of the pretraining; warm-up share of a task; dropout",
+        "not stated",
         "0.01; 0.1; 0.1 in a task's head alone",
         "usual values",
     ),
-    ("seeds", "five", "one, 42; `NEST_SEEDS` takes five", "five times the time"),
+    ("seeds", "five", "one, 42; `NEST_SEEDS` takes five", "five take five times as long"),
 )
 """Choices of the preset `paper` with the data rules `paper`: (subject, the paper, here, reason)."""
 
@@ -83,12 +83,12 @@ def section(config: ModelConfig, training: Mapping[str, Any], *, is_finetuned: b
     rows += _differences(training["recipe"], asdict(recipe))
     if frozen := training.get("frozen"):
         rows.append({"field": "frozen", "here": ", ".join(frozen), "the paper": "none"})
-    lines = ["## Beside the paper's NEST"]
+    lines = ["## Differences from the paper's NEST"]
     if rows:
-        lines += [markdown_table(rows), "\nWhy, and what each is worth: docs/learning.md.\n"]
+        lines += [markdown_table(rows), "\nReasons and measured effects: docs/learning.md.\n"]
     if not rows or training.get("preset") == "paper":
         lines += [
-            "The paper's sizes, times, objectives and recipe, but for what it leaves open:\n",
+            "The paper's sizes, times, objectives and recipe, except where it leaves a choice open:\n",
             open_points_table(),
             "",
         ]

@@ -1,7 +1,6 @@
-"""What a run tells while it runs: JSON lines and TensorBoard, and a log line every few seconds for a person.
+"""Telemetry of a run: JSON lines, TensorBoard, and a log line every few seconds.
 
-Counts, rates and metrics only. The file is appended to and each line is whole, so that another process may
-follow it.
+It holds counts, rates and metrics only. The file is appended to by whole lines, so that another process can follow it.
 """
 
 import copy
@@ -25,7 +24,7 @@ _SECONDS_BETWEEN_LINES = 3.0
 
 
 class Telemetry:
-    """Writes `<out>/metrics.jsonl` and the log. One per run; only the first process of a run has one."""
+    """Writes `<out>/metrics.jsonl`, TensorBoard curves and the log; only the first process of a run has one."""
 
     def __init__(self, out: Path, *, seconds_between_lines: float = _SECONDS_BETWEEN_LINES) -> None:
         out.mkdir(parents=True, exist_ok=True)
@@ -35,13 +34,13 @@ class Telemetry:
         self._seconds_between_lines = seconds_between_lines
 
     def write(self, event: str, **fields: Any) -> None:
-        """Append one event; a number that is no number is written as null."""
+        """Append an event; NaN and infinity are written as null."""
         line = json.dumps({"event": event, **_plain(fields)}, allow_nan=False) + "\n"
         with self._file.open("a") as stream:
             stream.write(line)
 
     def curves(self, step: int, values: Mapping[str, float | None]) -> None:
-        """Add a point to each of these curves in TensorBoard; an earlier run's points from this step on are undone."""
+        """Add a point to each curve in TensorBoard; an earlier run's points from the first step on are dropped."""
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter  # loads torch
 
@@ -52,7 +51,7 @@ class Telemetry:
         self._writer.flush()
 
     def with_curves_in(self, folder: Path) -> Self:
-        """Return the same telemetry with the curves of a model in that folder."""
+        """Return the same telemetry with curves in another model's folder."""
         if folder == self._curves.parent:
             return self
         telemetry = copy.copy(self)
@@ -60,21 +59,21 @@ class Telemetry:
         return telemetry
 
     def evaluation(self, epoch: int, metrics: Mapping[str, float | None], *, step: int | None = None) -> None:
-        """Tell what an epoch came to; `step` is its place on the curves, for one that has them."""
+        """Report the metrics of an epoch; `step` is its place on the curves, if there are any."""
         self.write("evaluation", epoch=epoch, metrics=metrics)
         if step is not None:
             self.curves(step, {f"epoch/{name}": value for name, value in metrics.items()})
-        log.info("epoch %d: %s", epoch + 1, _in_words(metrics))  # from 1, as everywhere people look
+        log.info("epoch %d: %s", epoch + 1, _in_words(metrics))  # people count epochs from 1
 
     def trial(self, trial: int, metrics: Mapping[str, float | None]) -> None:
-        """Tell what a point of a grid came to."""
+        """Report the metrics of a point of a hyperparameter grid."""
         self.write("trial", trial=trial, metrics=metrics)
         log.info("trial %d: %s", trial + 1, _in_words(metrics))
 
     def result(self, metrics: Mapping[str, Any], **details: Any) -> None:
-        """Tell what came of it; `details` is what another run of the same would have otherwise: seconds."""
+        """Report the final metrics; `details` holds what differs between identical runs, such as seconds."""
         self.write("result", metrics=metrics, **details)
-        log.info("result: %s", _in_words(metrics) or "no number that may be shown")
+        log.info("result: %s", _in_words(metrics) or "no number that may be disclosed")
 
     def progress(
         self,
@@ -85,12 +84,12 @@ class Telemetry:
         initial_units: int = 0,
         step_metrics: StepMetrics | None = None,
     ) -> "Progress":
-        """Return a counter of `total` units, of which `initial_units` were done by an earlier run."""
+        """Return a counter of `total` units, of which an earlier run did `initial_units`."""
         return Progress(self, stage, total, unit, initial_units, self._seconds_between_lines, step_metrics)
 
 
 class NullTelemetry(Telemetry):
-    """The telemetry of every rank but the first: none, and no folder."""
+    """Telemetry that writes nothing, for every rank but the first."""
 
     def __init__(self) -> None:
         self._seconds_between_lines = math.inf
@@ -104,34 +103,34 @@ class NullTelemetry(Telemetry):
 
 
 class Progress:
-    """Tells the rate and the time left, from the units done since it was made."""
+    """Reports the rate and the time left, from the units done since it was created."""
 
     def __init__(
         self,
-        telemetry: Telemetry | None,  # None: to the log alone
+        telemetry: Telemetry | None,  # None: log only
         stage: str,
         total: int,
         unit: str,
         initial_units: int = 0,
         seconds_between_lines: float = _SECONDS_BETWEEN_LINES,
-        step_metrics: StepMetrics | None = None,  # what the steps came to, told with the rate
+        step_metrics: StepMetrics | None = None,  # reported with the rate
     ) -> None:
         self._step_metrics = step_metrics
         self._telemetry, self._stage, self._total, self._unit = telemetry, stage, total, unit
         self._first, self._done = initial_units, initial_units
         self._step, self._reported_done = 0, initial_units
-        self.last: dict[str, float | None] = {}  # measured, as last told
+        self.last: dict[str, float | None] = {}  # metrics as last reported
         self._began = self._reported_at = time.monotonic()
         self._seconds_between_lines = seconds_between_lines
 
     def advance(self, units: int, *, step: int = 0) -> None:
-        """Count some units done; `step` is where the curves have got to."""
+        """Count units as done; `step` is the current step of the curves."""
         self._done, self._step = self._done + units, step
         if time.monotonic() - self._reported_at >= self._seconds_between_lines:
             self.report()
 
     def report(self) -> None:
-        """Tell it now, however short ago the last line was, if there is anything new."""
+        """Report now if there is progress, however recent the last line is."""
         if self._done == self._reported_done:
             return
         self._reported_at, self._reported_done = time.monotonic(), self._done
@@ -149,7 +148,7 @@ class Progress:
 
 
 def _plain(value: Any) -> Any:
-    """Turn numpy numbers into Python's and NaN into None, in nested mappings and lists."""
+    """Convert NumPy numbers to Python's, and NaN and infinity to None, in nested mappings and lists."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

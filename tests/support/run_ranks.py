@@ -1,4 +1,4 @@
-"""A small pretraining, in this process or on ranks: `torchrun … -m tests.support.run_ranks WORLD OUT STRATEGY SECONDS`."""
+"""Run a small pretraining here or on ranks: `torchrun … -m tests.support.run_ranks WORLD OUT STRATEGY SECONDS`."""
 
 import logging
 import os

@@ -23,9 +23,9 @@ GUESSES = {
 """The guesses a metric is compared with, and the headings of their columns."""
 
 WHAT_THEY_ARE = (
-    "Held against guesses without a model, on the same masked sets. Constant: of tokens their frequency, of sets the "
-    "mean distribution, of lists the ten tokens most sets hold (by tokens: the ten commonest). Mixture: the constant "
-    "and what the same subject's unmasked sets hold, weighed as suits training subjects best."
+    "Compared with model-free guesses on the same masked sets. Constant: for tokens their frequency, for sets the "
+    "mean distribution, for lists the ten tokens that most sets hold (by tokens: the ten most common). Mixture: the "
+    "constant and the contents of the same subject's visible sets, with weights fitted on training subjects."
 )
 
 

@@ -10,7 +10,7 @@ SET_LISTS = "val_ndcg_at_10"
 LEAST_SHARE = 0.1
 """The gain over the constant that counts, as a share of the mixture's: a model starting there soon gains a little."""
 _WHAT_TO_DO = (
-    "Train longer, by another recipe or on more patients, before anything is built on it: docs/training.md, "
+    "Train longer, with another recipe or on more patients, before building on it: docs/training.md, "
     "“Is anything learnt?”."
 )
 _OF_SETS = {"val_msm", SET_LISTS}
@@ -32,7 +32,7 @@ def not_learnt(
             least = _least_gain(yardsticks[name])
             if not constant - model > least:
                 faults.append(
-                    f"{words} stands at {model:.4f} {unit}, where a constant guess has {constant:.4f}: "
+                    f"{words} is at {model:.4f} {unit}, where a constant guess has {constant:.4f}: "
                     f"{_difference(constant - model, least)}."
                 )
     readouts = [value for name, value in validation.items() if name.startswith(SET_LISTS)]
@@ -41,7 +41,7 @@ def not_learnt(
         least = _least_gain(yardsticks[SET_LISTS])
         if not model - constant > least:
             faults.append(
-                f"Set prediction stands at NDCG@10 {model:.4f}, where a constant list has {constant:.4f}: "
+                f"Set prediction is at NDCG@10 {model:.4f}, where a constant list has {constant:.4f}: "
                 f"{_difference(model - constant, least)}."
             )
     return [*faults, _WHAT_TO_DO] if faults else []
@@ -75,8 +75,8 @@ def not_judged(
     faults = []
     if not val_patients:
         faults.append(
-            "No subject of the validation split has a set: the training stops on the loss of its own training "
-            "subjects, and what is called validation is theirs. Take more subjects, so that the split has some."
+            "No subject of the validation split has a set: the loss of the training subjects decides when to stop, "
+            "and validation metrics are theirs. Take more subjects, so that the split has some."
         )
     if single_set_split:
         faults.append(single_set_warning(single_set_split))
@@ -85,8 +85,8 @@ def not_judged(
     ]
     if empty_objectives:
         faults.append(
-            f"So little is in the validation split that nothing was masked there for {' and '.join(empty_objectives)}: "
-            "a loss of 0 says nothing. Take more subjects."
+            f"The validation split is so small that nothing was masked there for {' and '.join(empty_objectives)}: "
+            "a loss of 0 means nothing. Take more subjects."
         )
     return faults
 
@@ -94,7 +94,7 @@ def not_judged(
 def single_set_warning(split: str) -> str:
     """Return the sentence about a split whose patients all have a single set."""
     return (
-        f"Every {split} subject has one set alone in the context, so nothing is beside a masked one: MSM "
-        "and set prediction can come to no more than a constant guess. Read MLM alone (--msm-weight 0), or take "
-        "subjects with several sets and --max-sets above 1."
+        f"Every {split} subject has a single set in the context, so a masked set has no visible set beside it: MSM "
+        "and set prediction cannot beat a constant guess. Use MLM alone (--msm-weight 0), or take subjects with "
+        "several sets and --max-sets above 1."
     )

@@ -49,7 +49,7 @@ def test_model_no_better_than_a_constant_is_a_warning_with_the_loss(source, data
 
     assert not check.passed
     assert check.severity is dg.AssetCheckSeverity.WARN
-    assert "MSM stands at " in check.description
+    assert "MSM is at " in check.description
     assert " worse. " in check.description
     assert "docs/training.md" in check.description
     assert results["can_be_judged"].passed
@@ -59,7 +59,7 @@ def test_unjudgeable_pretraining_has_a_separate_check(data):
     check = evaluations("instacart", data)["can_be_judged"]
     assert not check.passed
     assert check.severity is dg.AssetCheckSeverity.WARN
-    assert check.description.startswith("Every training subject has one set alone in the context")
+    assert check.description.startswith("Every training subject has a single set in the context")
 
 
 def test_pretraining_checks_without_a_model_evaluate_nothing(data, tmp_path):

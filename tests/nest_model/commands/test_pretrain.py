@@ -153,8 +153,8 @@ def test_training_lowers_validation_loss_and_writes_the_readme(world, tmp_path):
     assert metrics["validation"]["val_loss"] < metrics["history"][0]["val_loss"]
     assert {"val_recall_at_10_cls", "val_ndcg_at_10_mask"} <= set(metrics["validation"])
     assert "train subjects: 28" in (tmp_path / "README.md").read_text()
-    assert "6 examples a step" in (tmp_path / "README.md").read_text()
-    assert "The paper takes 36 a step and leaves none out." in (tmp_path / "README.md").read_text()
+    assert "6 examples per step" in (tmp_path / "README.md").read_text()
+    assert "The paper takes 36 per step and drops none." in (tmp_path / "README.md").read_text()
 
 
 def test_training_stops_after_patience_epochs_without_improvement(world, tmp_path):

@@ -93,7 +93,7 @@ def test_pretraining_uses_its_own_train_and_validation_splits(tmp_path, split):
 
 @pytest.fixture(scope="module")
 def worlds(world, tmp_path_factory) -> tuple[World, World]:
-    """Return labels on each patient's last stay, without and with forbidden signs: later ones, and diagnoses of the stay."""
+    """Label each last stay, without and with forbidden signs: later ones, and diagnoses of the stay."""
     root = tmp_path_factory.mktemp("worlds")
     clean = copy_world(world, root / "clean", lambda row: None)
     rows, split = list({row[0]: row for row in rows_of(world)}.values()), splits_of(world)

@@ -245,7 +245,7 @@ def test_metrics_contain_no_nan_and_no_small_count(report):
 
 def test_pretraining_section_shows_warnings_first_and_guesses(report):
     section = report[0].partition('<section id="pretraining">')[2].partition("</section>")[0]
-    warning = "MSM stands at 2.5 nats a set, where a constant guess has 2.4: 0.1 worse."
+    warning = "MSM is at 2.5 nats a set, where a constant guess has 2.4: 0.1 worse."
 
     assert warning in section.partition("<figure>")[0]
     cells = re.findall(r"Recall@10 at \[CLS\] ↑</th>(.*)</tr>", section)[0]

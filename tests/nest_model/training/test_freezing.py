@@ -65,7 +65,7 @@ def test_frozen_weights_stay_as_pretrained_and_others_change(world, pretrained_f
     assert frozen
     frozen.add("item_of_token")  # a buffer that is never trained
     assert {name for name, value in encoder.items() if torch.equal(value, pretrained_weights[name])} == frozen
-    assert f"Left as pretrained_folder: {', '.join(freeze)}." in (tmp_path / "README.md").read_text()
+    assert f"Left as pretrained: {', '.join(freeze)}." in (tmp_path / "README.md").read_text()
 
 
 def test_a_stopped_training_with_frozen_weights_resumes_exactly(world, pretrained_folder, tmp_path):

@@ -106,7 +106,7 @@ def test_an_unreadable_state_is_kept_and_reported(tmp_path, monkeypatch):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr("nest_model.training.state.sha256_of", fail)
-    with pytest.raises(NestError, match=r"cannot read .*\(Input/output error\).*It is untouched"):
+    with pytest.raises(NestError, match=r"cannot read .*\(Input/output error\).*It is unchanged"):
         states.load()
 
     monkeypatch.undo()

@@ -265,7 +265,7 @@ def _write_pretraining(layout) -> None:
                 "own_share": 0.6,
             },
         },
-        "not_learnt": ["MSM stands at 2.5 nats a set, where a constant guess has 2.4: 0.1 worse."],
+        "not_learnt": ["MSM is at 2.5 nats a set, where a constant guess has 2.4: 0.1 worse."],
         "not_judged": [],
         "history": history,
         "seed": 42,

@@ -46,7 +46,7 @@ def test_an_untrained_model_is_reported_for_each_objective(world, tmp_path, capl
     judgement = pretrain_judged(world, tmp_path)
     *faults, what_to_do = judgement.not_learnt
 
-    assert [fault.split(" stands at ")[0] for fault in faults] == ["MLM", "MSM", "Set prediction"]
+    assert [fault.split(" is at ")[0] for fault in faults] == ["MLM", "MSM", "Set prediction"]
     worse = judgement.validation["val_msm"] - judgement.yardsticks["val_msm"]["constant"]
     assert f"{worse:.4f} worse" in faults[1]
     assert "docs/training.md" in what_to_do
@@ -71,7 +71,7 @@ def test_not_learnt_reports_metrics_no_better_than_the_constant():
     better = {"val_mlm": 2.4, "val_msm": 2.4, "val_ndcg_at_10_cls": 0.1, "val_ndcg_at_10_mask": 0.5}
 
     def faults(**changes: float) -> list[str]:
-        return [fault.partition(" stands")[0] for fault in not_learnt(better | changes, guesses, None)[:-1]]
+        return [fault.partition(" is at")[0] for fault in not_learnt(better | changes, guesses, None)[:-1]]
 
     assert not_learnt(better, guesses, None) == []
     assert faults(val_msm=2.5) == ["MSM"]
@@ -139,8 +139,8 @@ def test_patients_with_a_single_set_are_reported_once(world, tmp_path, split, wo
     judgement = pretrain_judged(keep_first_sets(world, tmp_path / "world", split), tmp_path / "out")
 
     (sentence,) = judgement.not_judged
-    assert sentence.startswith(f"Every {words} subject has one set alone in the context")
-    assert [fault.split(" stands at ")[0] for fault in judgement.not_learnt[:-1]] == ["MLM"]
+    assert sentence.startswith(f"Every {words} subject has a single set in the context")
+    assert [fault.split(" is at ")[0] for fault in judgement.not_learnt[:-1]] == ["MLM"]
     start = next(at for at, message in enumerate(caplog.messages) if message.startswith("pretraining tiny"))
     assert caplog.messages.index(sentence) < start
     assert caplog.messages.count(sentence) == 1
@@ -180,7 +180,7 @@ def test_a_validation_split_without_masked_sets_is_reported(world, tmp_path):
 
 def test_an_objective_of_weight_0_is_not_judged(world, tmp_path):
     judgement = pretrain_judged(world, tmp_path, msm_weight=0.0)
-    assert [fault.split(" stands at ")[0] for fault in judgement.not_learnt[:-1]] == ["MLM"]
+    assert [fault.split(" is at ")[0] for fault in judgement.not_learnt[:-1]] == ["MLM"]
     assert judgement.not_judged == []
 
 
@@ -190,5 +190,5 @@ def test_judgement_refuses_a_model_of_an_earlier_version(tmp_path):
         Judgement.read(folder)
     folder.mkdir()
     (folder / "metrics.json").write_text(json.dumps({"validation": {"val_msm": 2.0}}))
-    with pytest.raises(ContractError, match=r"of an earlier version; materialize mimic_nest again"):
+    with pytest.raises(ContractError, match=r"an earlier version wrote it; materialize mimic_nest again"):
         Judgement.read(folder)
