@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch loads; waiting threads then do not spin
 
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _refuse_foreign_outputs(options: dict, folder: Path) -> None:
+def _refuse_foreign_outputs(options: dict[str, Any], folder: Path) -> None:
     """Refuse to overwrite files that no earlier run of this command wrote, before hours of work.
 
     Raises:
@@ -74,7 +75,7 @@ def _refuse_foreign_outputs(options: dict, folder: Path) -> None:
             refuse_foreign_files([file.parent / "metrics.json"])
 
 
-def _pipes_session(has_pipes: bool) -> AbstractContextManager:
+def _pipes_session(has_pipes: bool) -> AbstractContextManager[Any]:
     """Return the Dagster Pipes session if a Dagster process started this one, else a null context."""
     if not has_pipes:
         return nullcontext()
@@ -83,7 +84,9 @@ def _pipes_session(has_pipes: bool) -> AbstractContextManager:
     return open_dagster_pipes()
 
 
-def _run_command(run: Callable[..., None], telemetry: Telemetry, options: dict, stop: StopRequest) -> int:
+def _run_command(
+    run: Callable[..., None], telemetry: Telemetry, options: dict[str, Any], stop: StopRequest
+) -> int:
     """Run the command; report errors a user can correct as one line on stderr and in metrics.jsonl."""
     try:
         run(stop=stop, **options)

@@ -92,7 +92,8 @@ class Columns:
 
     def rows_with(self, columns: np.ndarray) -> np.ndarray:
         """Return bool [predictions]: whether any of these columns is non-zero."""
-        return np.diff(self.matrix[:, columns].indptr) > 0
+        has_entry: np.ndarray = np.diff(self.matrix[:, columns].indptr) > 0
+        return has_entry
 
 
 def columns_of(

@@ -76,7 +76,8 @@ def scorable_classes(truth: np.ndarray) -> np.ndarray:
     positives = truth.sum(axis=0)
     has_enough = np.minimum(positives, len(truth) - positives) >= SMALLEST_SHOWN
     common = np.argsort(-positives, kind="stable")
-    return common[has_enough[common]][:MOST_CLASSES]
+    scorable: np.ndarray = common[has_enough[common]][:MOST_CLASSES]
+    return scorable
 
 
 def _ridge(fit_matrix: sparse.csr_matrix, truth: np.ndarray, score_matrix: sparse.csr_matrix) -> np.ndarray:
@@ -93,4 +94,5 @@ def _ridge(fit_matrix: sparse.csr_matrix, truth: np.ndarray, score_matrix: spars
     gram[np.diag_indices(len(gram))] += SHRINKAGE * rows
     weights = linalg.solve(gram, features.T @ centered, assume_a="pos")
     score_features = score_matrix[:, strongest].toarray().astype(float) - mean[strongest]
-    return score_features @ weights + truth.mean(axis=0)
+    scores: np.ndarray = score_features @ weights + truth.mean(axis=0)
+    return scores

@@ -47,4 +47,4 @@ def _in_two_splits(labels: Labels) -> int:
 
 def _repeated(labels: Labels) -> int:
     keys = np.stack([labels.subject_id, labels.encounter_id])
-    return len(labels) - np.unique(keys, axis=1).shape[1]
+    return len(labels) - int(np.unique(keys, axis=1).shape[1])

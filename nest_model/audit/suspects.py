@@ -78,7 +78,7 @@ class Suspects:
             seqsets,
             sample,
             outcome_times_us(path, task)[rows],
-            len(rows) < np.count_nonzero(labels.split != "test"),
+            len(rows) < int(np.count_nonzero(labels.split != "test")),
             tuple(tokens["token"].to_pylist()),
             tuple(tokens["kind"].to_pylist()),
             in_stay,

@@ -119,7 +119,8 @@ def _events_of(seqsets: SeqSets, labels: Labels) -> np.ndarray:
         seqsets.subject_offsets, seqsets.locate(labels.subject_id, labels.encounter_id), side="right"
     )
     bounds = seqsets.event_offsets[seqsets.subject_offsets]
-    return bounds[rows] - bounds[rows - 1]
+    counts: np.ndarray = bounds[rows] - bounds[rows - 1]
+    return counts
 
 
 def _sample(seqsets: SeqSets, labels: Labels, seed: int) -> np.ndarray:

@@ -31,7 +31,7 @@ LISTED_COLUMNS = 20
 ROUNDS = 600
 PATIENCE = {"bool": 30, "class": 12, "list": 12}
 
-COMMON = {
+COMMON: dict[str, Any] = {
     "min_data_in_leaf": MIN_ROWS,
     "max_bin": 63,
     "feature_pre_filter": False,  # grid points share the data set
@@ -107,11 +107,13 @@ def fit(
         settings["num_class"] = len(classes)
     trials = []
     for number, point in enumerate(grid):
-        boosters = [data.boost(settings | point, column, progress) for column in tuning_columns]
+        boosters = [data.boost({**settings, **point}, column, progress) for column in tuning_columns]
         trials.append(FittedBoosters(boosters, tuple(classes), point, *data.judge(boosters, tuning_columns)))
         telemetry.trial(number, trials[-1].validation)
     best = max(trials, key=lambda trial: trial.merit)
-    remaining = [data.boost(settings | best.grid_point, column, progress) for column in remaining_columns]
+    remaining = [
+        data.boost({**settings, **best.grid_point}, column, progress) for column in remaining_columns
+    ]
     return replace(best, boosters=best.boosters + remaining)
 
 
@@ -175,7 +177,8 @@ class _Data:
 
         AP is macro over the classes with both outcomes in validation; without any the log loss alone decides.
         """
-        truth = self.val_truth if columns == [None] else self.val_truth[:, columns]
+        places = [column for column in columns if column is not None]
+        truth = self.val_truth if None in columns else self.val_truth[:, places]
         ap = macro_average_precision(truth, probabilities(boosters, self.val_features))
         log_loss = float(np.mean([next(iter(b.best_score["valid_0"].values())) for b in boosters]))
         is_disclosable = len(scorable(truth, self.val_subject_id)) > 0
@@ -192,13 +195,14 @@ def _target(truth: np.ndarray, column: int | None) -> np.ndarray:
 
 def probabilities(boosters: "Sequence[lgb.Booster]", features: sparse.csr_matrix) -> np.ndarray:
     """Return [rows, classes]: all classes of one multi-class booster, or one column per booster."""
-    columns = [booster.predict(features) for booster in boosters]
+    columns = [np.asarray(booster.predict(features)) for booster in boosters]
     return columns[0] if columns[0].ndim == 2 else np.stack(columns, axis=1)
 
 
 def importance(boosters: "Sequence[lgb.Booster]", columns: Sequence[str]) -> list[dict[str, Any]]:
     """Return the columns with the largest total split gain over all boosters, and their share of it, largest first."""
-    gain = sum(booster.feature_importance("gain", iteration=booster.best_iteration) for booster in boosters)
+    gains = [booster.feature_importance("gain", iteration=booster.best_iteration) for booster in boosters]
+    gain = sum(gains, start=np.zeros(len(columns)))
     share = gain / max(gain.sum(), np.finfo(float).tiny)
     first = np.argsort(-share, kind="stable")[:LISTED_COLUMNS]
     return [

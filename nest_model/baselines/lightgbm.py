@@ -67,7 +67,7 @@ def run(
     in_train = table.split == "train"
     disclosable = patients_of_columns(features[in_train], table.subject_id[in_train]) >= SMALLEST_SHOWN
     model = fit(table, features, seed=seed, telemetry=telemetry)
-    description = {
+    description: dict[str, Any] = {
         "columns": [
             names[column] if is_disclosable else RARE
             for column, is_disclosable in zip(columns, disclosable, strict=True)

@@ -44,6 +44,7 @@ from schemas.io.outputs import remove_outputs, write_json
 log = logging.getLogger("nest")
 
 Start = Literal["pretrained", "fresh"]
+Readout = Literal["cls", "history"]
 
 
 def finetune_seeds(
@@ -99,7 +100,7 @@ def finetune(
     runtime: Runtime,
     recipe: Mapping[str, float | None] = MappingProxyType({}),
     key: str = "",
-    readout: str | None = None,
+    readout: Readout | None = None,
     freeze: Sequence[str] = (),
     start: Start = "pretrained",
     skip_finished: bool = False,

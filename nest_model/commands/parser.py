@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest_model.config import PRESETS
 from nest_model.options import (
@@ -22,6 +22,7 @@ from schemas.errors import NestError
 from schemas.seeds import DEFAULT, read_seed, read_seeds
 
 if TYPE_CHECKING:
+    from nest_model.training.device import Device, Precision, Scaling
     from nest_model.training.runtime import Runtime
 
 T = TypeVar("T")
@@ -168,7 +169,12 @@ def parser() -> argparse.ArgumentParser:
     return main_parser
 
 
-def _command(commands: argparse._SubParsersAction, name: str, run: Callable[..., None], text: str):
+def _command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    run: Callable[..., None],
+    text: str,
+) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     command.set_defaults(run=run)
     command.add_argument("--die-with-parent", action="store_true", help=argparse.SUPPRESS)
@@ -263,12 +269,12 @@ def _training(command: argparse.ArgumentParser) -> None:
 
 
 # Each function imports its dependencies itself: `--help` and a wrong flag should not wait for torch.
-def _pretrain(*, model: str, **values) -> None:
+def _pretrain(*, model: str, **values: Any) -> None:
     from nest_model.commands import pretrain as train
 
     options = take_options(PretrainingOptions, values)
 
-    def run(runtime: "Runtime", **arguments) -> None:
+    def run(runtime: "Runtime", **arguments: Any) -> None:
         preset = preset_for(model, gpu=runtime.fabric.device.type != "cpu")
         changes = {"position": None, **options.changes(preset)}
         train.pretrain_seeds(runtime=runtime, model=preset, **changes, **arguments)
@@ -276,7 +282,7 @@ def _pretrain(*, model: str, **values) -> None:
     _train(run, options, **values)
 
 
-def _finetune(*, pretraining_seeds: bool, **values) -> None:
+def _finetune(*, pretraining_seeds: bool, **values: Any) -> None:
     from nest_model.commands import finetune
 
     options = take_options(FineTuningOptions, values)
@@ -293,16 +299,16 @@ def _train(
     run: Callable[..., None],
     training_options: Options,
     *,
-    device: str,
-    precision: str,
+    device: "Device",
+    precision: "Precision",
     threads: int,
-    strategy: str,
+    strategy: "Scaling",
     telemetry: Telemetry,
     stop: StopRequest,
     seconds_between_states: float,
     lower_row_budget: bool,
     row_budget: int | None,
-    **options,
+    **options: Any,
 ) -> None:
     from nest_model.training.device import launch_fabric
     from nest_model.training.runtime import Runtime
@@ -319,58 +325,66 @@ def _train(
     )
 
 
-def _predict(*, device: str, precision: str, threads: int, seed: int, stop: StopRequest, **options) -> None:
+def _predict(
+    *, device: "Device", precision: "Precision", threads: int, seed: int, stop: StopRequest, **options: Any
+) -> None:
     from nest_model.commands import predict
     from nest_model.training.device import launch_fabric
 
     predict.predict(fabric=launch_fabric(device, precision, threads=threads), **options)
 
 
-def _next_set(*, device: str, precision: str, threads: int, seed: int, stop: StopRequest, **options) -> None:
+def _next_set(
+    *, device: "Device", precision: "Precision", threads: int, seed: int, stop: StopRequest, **options: Any
+) -> None:
     from nest_model.next_set import score
     from nest_model.training.device import launch_fabric
 
     score.score_next_sets(fabric=launch_fabric(device, precision, threads=threads), **options)
 
 
-def _lightgbm(*, stop: StopRequest, telemetry: Telemetry, out: Path, predictions: Path, **options) -> None:
+def _lightgbm(
+    *, stop: StopRequest, telemetry: Telemetry, out: Path, predictions: Path, **options: Any
+) -> None:
     from nest_model.baselines import lightgbm
     from nest_model.training.seeds import train_seeds
 
     seeds = options.pop("seeds")
 
-    def train(seed: int, model: Path, file: Path, telemetry: Telemetry):
+    def train(seed: int, model: Path, file: Path, telemetry: Telemetry) -> dict[str, float | None] | None:
         return lightgbm.run(seed=seed, out=model, predictions=file, telemetry=telemetry, **options)
 
     train_seeds(train, seeds, out, predictions, telemetry, writes=True)
 
 
-def _yardsticks(*, stop: StopRequest, **options) -> None:
+def _yardsticks(*, stop: StopRequest, **options: Any) -> None:
     from nest_model.baselines import yardsticks
 
     yardsticks.run(**options)
 
 
-def _removals(*, device: str, precision: str, threads: int, seed: int, stop: StopRequest, **options) -> None:
+def _removals(
+    *, device: "Device", precision: "Precision", threads: int, seed: int, stop: StopRequest, **options: Any
+) -> None:
     from nest_model.commands import removals
     from nest_model.training.device import launch_fabric
 
     removals.run(fabric=launch_fabric(device, precision, threads=threads), **options)
 
 
-def _audit(*, stop: StopRequest, **options) -> None:
+def _audit(*, stop: StopRequest, **options: Any) -> None:
     from nest_model.audit import audit
 
     audit.run(**options)
 
 
-def _report(*, stop: StopRequest, telemetry: Telemetry, **options) -> None:
+def _report(*, stop: StopRequest, telemetry: Telemetry, **options: Any) -> None:
     from nest_model.report import write_report
 
     write_report(telemetry=telemetry, **options)
 
 
-def _cohort_report(*, stop: StopRequest, telemetry: Telemetry, **options) -> None:
+def _cohort_report(*, stop: StopRequest, telemetry: Telemetry, **options: Any) -> None:
     from nest_model.report import write_cohort_report
 
     write_cohort_report(telemetry=telemetry, **options)

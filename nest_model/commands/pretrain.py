@@ -147,7 +147,7 @@ def pretrain(
 
 def _result(content: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a result line from the content of `metrics.json`."""
-    return content["validation"] | {"epochs": len(content["history"])}
+    return {**content["validation"], "epochs": len(content["history"])}
 
 
 def run_key(

@@ -124,7 +124,8 @@ def _patients(selection: Selection, events: np.ndarray, subject_id: np.ndarray) 
 
 
 def _example_of_event(selection: Selection) -> np.ndarray:
-    return selection.example_of_pair[selection.pair_of_event]
+    example: np.ndarray = selection.example_of_pair[selection.pair_of_event]
+    return example
 
 
 def _random_events(selection: Selection, events: np.ndarray, place: int) -> np.ndarray:
@@ -135,7 +136,8 @@ def _random_events(selection: Selection, events: np.ndarray, place: int) -> np.n
     first = np.searchsorted(example, np.arange(len(selection)))
     rank = np.empty(len(events), dtype=np.int64)
     rank[order] = np.arange(len(events)) - first[example[order]]
-    return rank < np.bincount(example[events], minlength=len(selection))[example]
+    is_drawn: np.ndarray = rank < np.bincount(example[events], minlength=len(selection))[example]
+    return is_drawn
 
 
 def _predictions(labels: Labels, probability: np.ndarray) -> Predictions:

@@ -63,7 +63,8 @@ def untrained_like(model: NestModel, seed: int) -> NestModel:
     """Return a freshly initialized model of the same config, without touching torch's global random generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return NestModel(model.config).to(model.embedding.weight.device)
+        untrained: NestModel = NestModel(model.config).to(model.embedding.weight.device)
+    return untrained
 
 
 def _layers_and_means(

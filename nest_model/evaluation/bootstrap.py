@@ -51,7 +51,8 @@ def auroc_of(true_weight: np.ndarray, false_weight: np.ndarray) -> np.ndarray:
     width = np.diff(false_weight, axis=1, prepend=0.0)
     height = true_weight - np.diff(true_weight, axis=1, prepend=0.0) / 2  # ties count one half
     with np.errstate(invalid="ignore", divide="ignore"):
-        return (width * height).sum(axis=1) / (true_weight[:, -1] * false_weight[:, -1])
+        area: np.ndarray = (width * height).sum(axis=1) / (true_weight[:, -1] * false_weight[:, -1])
+    return area
 
 
 def weighted_average_precision(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -35,7 +35,10 @@ class Probe:
         """Return f32 [rows, columns]; the columns of a class task sum to one."""
         standard = (rows - self.mean) / self.deviation
         logits = torch.from_numpy(standard @ self.weights.T + self.bias)
-        return (logits.softmax(dim=1) if label_type == "class" else logits.sigmoid()).numpy()
+        probability: np.ndarray = (
+            logits.softmax(dim=1) if label_type == "class" else logits.sigmoid()
+        ).numpy()
+        return probability
 
     def save(self, path: Path) -> None:
         tensors = {name: value for name, value in asdict(self).items() if isinstance(value, np.ndarray)}

@@ -178,7 +178,8 @@ def _mean_of_defined(values: np.ndarray) -> np.ndarray:
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Return part / whole; NaN where whole is 0: a resample that drew none of these patients."""
-    return np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0)
+    share: np.ndarray = np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0)
+    return share
 
 
 def _brier(predictions: Predictions, resamples: Resamples) -> Score:
@@ -199,7 +200,8 @@ def confidence(predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
     if predictions.task.label_type != "class":
         return predictions.probability, predictions.truth
     likeliest = predictions.probability.argmax(axis=1)[:, None]
-    return tuple(np.take_along_axis(x, likeliest, 1) for x in (predictions.probability, predictions.truth))
+    probability = np.take_along_axis(predictions.probability, likeliest, 1)
+    return probability, np.take_along_axis(predictions.truth, likeliest, 1)
 
 
 def bins_of_equal_mass(probability: np.ndarray) -> np.ndarray:
@@ -230,7 +232,8 @@ def _without_bias(value: float, samples: np.ndarray) -> np.ndarray:
     """
     if not np.isfinite(samples).any():
         return samples
-    return np.maximum(samples - (np.nanmedian(samples) - value), 0.0)
+    shifted: np.ndarray = np.maximum(samples - (np.nanmedian(samples) - value), 0.0)
+    return shifted
 
 
 def reliability(predictions: Predictions) -> dict[str, list[float]] | None:
@@ -265,7 +268,8 @@ def merged_bins(bins: np.ndarray, truth: np.ndarray, subject_id: np.ndarray) -> 
         is_closed = min(inside, remaining) >= SMALLEST_SHOWN
         new_bins[end] = new_bins[end - 1] + is_closed
         begin = end if is_closed else begin
-    return new_bins[bins]
+    merged: np.ndarray = new_bins[bins]
+    return merged
 
 
 def evaluate(path: Path) -> dict[str, Any]:

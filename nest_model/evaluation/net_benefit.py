@@ -19,7 +19,8 @@ def net_benefit(truth: np.ndarray, probability: np.ndarray, thresholds: np.ndarr
     """
     order = np.sort(probability[truth]), np.sort(probability[~truth])
     true, false = (len(side) - np.searchsorted(side, thresholds, side="left") for side in order)
-    return (true - false * thresholds / (1 - thresholds)) / len(truth)
+    benefit: np.ndarray = (true - false * thresholds / (1 - thresholds)) / len(truth)
+    return benefit
 
 
 def net_benefit_of_all(truth: np.ndarray, thresholds: np.ndarray) -> np.ndarray:

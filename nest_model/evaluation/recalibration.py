@@ -5,7 +5,7 @@ Networks, 2017); isotonic regression fits a non-decreasing step function (Zadroz
 lower cross-validated Brier score is chosen, in five folds of validation patients.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,7 +58,7 @@ def fit_temperature(truth: np.ndarray, probability: np.ndarray) -> Map:
     """Return p → σ(logit(p) / T) with the T of least log loss on these rows."""
 
     def loss(log_temperature: float) -> float:
-        return log_loss(truth, _tempered(probability, np.exp(log_temperature)), labels=[False, True])
+        return float(log_loss(truth, _tempered(probability, np.exp(log_temperature)), labels=[False, True]))
 
     optimum = minimize_scalar(loss, bounds=(np.log(_COLDEST), np.log(_HOTTEST)), method="bounded")
     temperature = float(np.exp(optimum.x))
@@ -67,7 +67,9 @@ def fit_temperature(truth: np.ndarray, probability: np.ndarray) -> Map:
 
 def fit_isotonic(truth: np.ndarray, probability: np.ndarray) -> Map:
     """Return the non-decreasing function with least squared error on these rows, linear between its steps."""
-    return IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(probability, truth).predict
+    regression = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(probability, truth)
+    predict: Map = regression.predict
+    return predict
 
 
 _FITS: dict[Method, Callable[[np.ndarray, np.ndarray], Map]] = {
@@ -77,11 +79,15 @@ _FITS: dict[Method, Callable[[np.ndarray, np.ndarray], Map]] = {
 
 
 def _tempered(probability: np.ndarray, temperature: float) -> np.ndarray:
-    return expit(logit(np.clip(probability, _EDGE, 1 - _EDGE)) / temperature)
+    scaled: np.ndarray = expit(logit(np.clip(probability, _EDGE, 1 - _EDGE)) / temperature)
+    return scaled
 
 
 def _held_out_brier(
-    fit: Callable[[np.ndarray, np.ndarray], Map], truth: np.ndarray, probability: np.ndarray, folds: list
+    fit: Callable[[np.ndarray, np.ndarray], Map],
+    truth: np.ndarray,
+    probability: np.ndarray,
+    folds: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> float:
     held_out = np.empty(len(truth))
     for fit_rows, held_out_rows in folds:

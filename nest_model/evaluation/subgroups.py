@@ -89,9 +89,10 @@ def score_groups(
         One dict per group: attribute, group, rows, positives (suppressed), auroc, average_precision (value None:
         withheld), gap (in AUROC), reference (the group compared with; None: no group qualifies).
     """
-    resamples, group_scores = Resamples.of(predictions.subject_id, seed=seed), []
-    for attribute, group_of_row in groups.items():
-        group_of_row = np.array(group_of_row, dtype=object)
+    resamples = Resamples.of(predictions.subject_id, seed=seed)
+    group_scores: list[dict[str, Any]] = []
+    for attribute, names_of_rows in groups.items():
+        group_of_row = np.array(names_of_rows, dtype=object)
         names = sorted(set(group_of_row), key=_sort_key)
         parts = {name: predictions.rows(group_of_row == name) for name in names}
         withheld = _withheld_groups(predictions, parts)
@@ -100,9 +101,14 @@ def score_groups(
         for name in names:
             gap = _gap(scores, name, reference)
             group_scores.append(
-                {"attribute": attribute, "group": name, **_counts(parts[name], name in withheld)}
-                | {metric: scores[name][metric].json() for metric in METRICS}
-                | {"gap": gap.json(), "reference": reference}
+                {
+                    "attribute": attribute,
+                    "group": name,
+                    **_counts(parts[name], name in withheld),
+                    **{metric: scores[name][metric].json() for metric in METRICS},
+                    "gap": gap.json(),
+                    "reference": reference,
+                }
             )
     return group_scores
 

@@ -46,7 +46,6 @@ def with_queries(batch: PackedBatch, max_set_rows: int) -> PackedBatch:
     )
 
 
-@torch.no_grad()
 def guess(
     model: NestModel,
     seqsets: SeqSets,
@@ -60,19 +59,20 @@ def guess(
     model = model.to(fabric.device).eval()
     tokens_by_readout: dict[str, list[Tensor]] = {name: [] for name in READOUTS}
     per_call = max(1, _LOGITS_AT_ONCE // model.config.vocab_size)
-    for run in micro_batches(history.rows, row_budget):
-        selection = history.take(np.arange(run.start, run.stop))
-        batch = with_queries(pack(seqsets, selection, model.config), model.config.max_set_rows).to(
-            fabric.device
-        )
-        with fabric.autocast():
-            query_rows = batch.cls_rows[batch.subject_offsets[1:] - 1]
-            outputs = model.read(batch, torch.cat([query_rows, query_rows + 1]))
-            places = torch.stack(outputs.place.chunk(2), dim=1)
-            for part in places.split(per_call):
-                cls, mask = (outputs.hidden_states[at] for at in part.unbind(1))
-                logits = (model.token_logits(cls), model.token_logits(mask), model.msm_logits(cls))
-                for name, row in zip(READOUTS, logits, strict=True):
-                    tokens_by_readout[name].append(top_tokens(row.float()).cpu())
-        progress.advance(len(selection))
+    with torch.no_grad():
+        for run in micro_batches(history.rows, row_budget):
+            selection = history.take(np.arange(run.start, run.stop))
+            batch = with_queries(pack(seqsets, selection, model.config), model.config.max_set_rows).to(
+                fabric.device
+            )
+            with fabric.autocast():
+                query_rows = batch.cls_rows[batch.subject_offsets[1:] - 1]
+                outputs = model.read(batch, torch.cat([query_rows, query_rows + 1]))
+                places = torch.stack(outputs.place.chunk(2), dim=1)
+                for part in places.split(per_call):
+                    cls, mask = (outputs.hidden_states[at] for at in part.unbind(1))
+                    logits = (model.token_logits(cls), model.token_logits(mask), model.msm_logits(cls))
+                    for name, row in zip(READOUTS, logits, strict=True):
+                        tokens_by_readout[name].append(top_tokens(row.float()).cpu())
+            progress.advance(len(selection))
     return {name: torch.cat(parts) for name, parts in tokens_by_readout.items()}

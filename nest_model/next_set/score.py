@@ -130,7 +130,8 @@ def compare(
 
 def _mean(values: np.ndarray, resamples: Resamples, subject_id: np.ndarray) -> Score:
     def mean(weights: np.ndarray) -> np.ndarray:
-        return weights @ values / weights.sum(axis=1)
+        means: np.ndarray = weights @ values / weights.sum(axis=1)
+        return means
 
     return Score(float(values.mean()), resamples.apply(mean, subject_id))
 

@@ -15,7 +15,7 @@ def kinds_sentence(profile: Mapping[str, Any]) -> str:
     for name, scores in profile["means"].items():
         if name not in OWN:
             signs = {_sign(scores[null]) for null in NULLS}
-            words = {(1,): MORE, (-1,): LESS}.get(tuple(signs), NEITHER)
+            words = MORE if signs == {1} else LESS if signs == {-1} else NEITHER
             groups[words].append(f"{name} {points(scores['less_by_count'])}")
     parts = "; ".join(f"{words} {', '.join(names)}" for words, names in groups.items() if names)
     if not parts:

@@ -127,7 +127,7 @@ def splits(layout: Layout) -> dict[str, Any]:
 
 def run_card(layout: Layout, preset: str) -> dict[str, Any]:
     """Return what reproducing the run needs: rules, hashes of inputs and vocabulary, and versions."""
-    hashes = {}
+    hashes: dict[str, str] = {}
     for step in ("raw", "vocab", "seqset"):
         card = _card(layout, step)
         if card:

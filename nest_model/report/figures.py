@@ -41,10 +41,10 @@ MODEL_STYLES = {
     "yardsticks": ModelStyle("Logistic regression", "#cc79a7", "v", (0, (1, 1))),
     "most_frequent": ModelStyle("Counting", "#d55e00", "s", (0, (5, 2))),
     "best": ModelStyle("Planted risk", "#009e73", "D", (0, (1.5, 1.5))),
-    "removed": ModelStyle("All of it taken out", "#0072b2", "o"),
-    "at_random": ModelStyle("As many events at random", FAINT, "D"),
+    "removed": ModelStyle("All events of the part", "#0072b2", "o"),
+    "at_random": ModelStyle("As many random events", FAINT, "D"),
 }
-_DOT = {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.7}
+_DOT: dict[str, Any] = {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.7}
 _LEVELS = ("#009e73", "#cc79a7")  # of constant lines
 _OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 
@@ -303,7 +303,12 @@ def _dots(axes: Axes, y: float, scores: Mapping[str, Mapping[str, Any]], models:
         axes.plot(score["value"], height, look.marker, **_DOT, color=look.colour)
 
 
-_BESIDE = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "annotation_clip": False}
+_BESIDE: dict[str, Any] = {
+    "xycoords": ("axes fraction", "data"),
+    "va": "center",
+    "fontsize": 8,
+    "annotation_clip": False,
+}
 
 
 def _mark_withheld(axes: Axes, y: float, scores: Mapping[str, Mapping[str, Any]]) -> None:

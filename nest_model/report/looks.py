@@ -27,7 +27,8 @@ def leak_audit(layout: Layout, cohort: str) -> dict[str, Any] | None:
 
 def fine_tuning_history(layout: Layout, cohort: str) -> list[dict[str, Any]]:
     """Return the epochs of a fine-tuned model; empty if there is no model."""
-    return _metrics(layout, f"{cohort}_nest").get("history", [])
+    history: list[dict[str, Any]] = _metrics(layout, f"{cohort}_nest").get("history", [])
+    return history
 
 
 def _metrics(layout: Layout, model: str) -> dict[str, Any]:

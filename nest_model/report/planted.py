@@ -97,7 +97,8 @@ def _part_coefficients(predictions: Predictions, terms: np.ndarray, seed: int) -
 
     def coefficients(weights: np.ndarray) -> np.ndarray:
         inverse = np.linalg.pinv(np.tensordot(weights, products, axes=1), hermitian=True)
-        return (inverse @ (weights @ moments)[:, :, None])[:, 1:, 0]
+        solution: np.ndarray = inverse @ (weights @ moments)[:, :, None]
+        return solution[:, 1:, 0]
 
     values = coefficients(np.ones((1, len(terms))))[0]
     is_small = min(patients_of(predictions.truth[:, 0], predictions.subject_id)) < MIN_PATIENTS

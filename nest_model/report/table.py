@@ -21,7 +21,7 @@ COMMON_LABEL_MODELS = ("lightgbm", *(name for name in YARDSTICKS if name != WITH
 
 def results_table(metrics: Mapping[str, Any]) -> str:
     """Return AUROC and AP of every task and model with their 95 % intervals, and the mean of the binary tasks."""
-    lines = [("Task", "Model", "Test rows", "AUROC", "AP")]
+    lines: list[tuple[str, ...]] = [("Task", "Model", "Test rows", "AUROC", "AP")]
     for row in result_rows(metrics):
         for place, (model, summary) in enumerate(row["models"].items()):
             title = row["title"] if place == 0 else ""

@@ -82,7 +82,9 @@ def title_of(cohort: str) -> str:
 
 def load_task(layout: Layout, cohort: str) -> TaskResults:
     """Read the models' predictions for a cohort's test rows, and the planted probabilities of these rows."""
-    models, missing, recalibrated_models = {}, {}, {}
+    models: dict[str, Predictions] = {}
+    recalibrated_models: dict[str, Predictions] = {}
+    missing: dict[str, str] = {}
     methods: dict[str, str] = {}
     for name in MODELS:
         path = predictions_path(layout, cohort, name)

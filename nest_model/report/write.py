@@ -1,6 +1,7 @@
 """Collect all results, write the numbers, and render the page from the same numbers."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +108,7 @@ def _load_and_score(layout: Layout, cohort: str) -> tuple["TaskResults", dict[st
     return task, task_metrics
 
 
-def _result_numbers(metrics: dict) -> dict[str, float]:
+def _result_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a result line: AUROC per task and model, and their means over tasks."""
     numbers = {}
     for cohort, task in metrics["tasks"].items():
