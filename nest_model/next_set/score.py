@@ -154,7 +154,7 @@ def _questions(
 
 
 def _train_counts(words: pa.Table, vocab_size: int) -> np.ndarray:
-    """Return each token's count in the training split, i64 [vocab_size]."""
+    """Return each token's count among the patients the vocabulary was fitted on, i64 [vocab_size]."""
     with_id = words.filter(pc.is_valid(words["token_id"]))
     counts = np.zeros(vocab_size, dtype=np.int64)
     counts[with_id["token_id"].to_numpy().astype(np.int64)] = with_id["count_train"].to_numpy()

@@ -429,7 +429,7 @@ def attention_by_kind(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Fi
     first.set_xticks(np.arange(layers) + 0.5, range(1, layers + 1))
     first.invert_yaxis()
     _title_over(figure, "Attention of a set's [CLS]")
-    figure.supxlabel("Layer (percentage points above an even share)", fontsize=STYLE["font.size"], color=INK)
+    figure.supxlabel("Layer (points above an even share)", fontsize=STYLE["font.size"], color=INK)
     return figure
 
 

@@ -10,7 +10,7 @@ _BIN = re.compile(r"^(?P<prefix>\w+)\[(?P<low>\d+),(?P<high>\d+)\)$")
 
 
 def histogram_bars(counts: Mapping[str, int], prefix: str) -> list[tuple[str, int | None]]:
-    """Return the bins `what[low,high)` of a card as (low, count); None where a count is withheld."""
+    """Return the bins `prefix[low,high)` of a card as (low, count); None where a count is withheld."""
     counts_by_bin = {
         match["low"]: count
         for name, count in counts.items()

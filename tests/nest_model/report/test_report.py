@@ -149,7 +149,7 @@ def test_every_figure_has_alt_text(report):
 def test_page_shows_losses_without_parts_of_the_input(report, cohort_page):
     for page, metrics in (report, cohort_page):
         words = " ".join(" ".join(Page(page).words).split())
-        assert "than without as many random events:  DX, +0.040 (+0.020 to +0.060); LAB, +0.070" in words
+        assert "than without as many random events: DX, +0.040 (+0.020 to +0.060); LAB, +0.070" in words
         assert "It loses less without: last set, −0.070 (−0.090 to −0.050)" in words
         assert "DX < 1 % +0.050 (+0.030 to +0.070) +0.010" in words
         assert any("loses without a part of its input" in label for label in Page(page).labels)
