@@ -124,7 +124,7 @@ def test_empty_predictions_have_a_note():
     assert summary(case, score_all(case))["auroc"]["note"] == "no rows to score"
 
 
-@pytest.mark.parametrize("few", [0, 1])
+@pytest.mark.parametrize("outcome", [0, 1])
 def test_ten_rows_with_or_without_the_outcome_have_no_score(outcome):
     # with 56 rows an AUROC of 0.576471 is possible only with five positives: 147 of 255 pairs
     truth = np.r_[np.ones(10), np.zeros(46)] == (1 - outcome)

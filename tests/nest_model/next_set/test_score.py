@@ -120,7 +120,7 @@ def test_held_out_is_read_in_every_form(suffix: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("held_out.csv", b"order_id,product_id\n1,secret\n", "integer columns"),
         ("held_out.csv", b"order_id,product_id\n1,\n", "1 of 2 ids are missing"),
