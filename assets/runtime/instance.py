@@ -20,7 +20,7 @@ from dagster._core.instance.config import ConcurrencyConfig
 from dagster._core.instance.ref import InstanceRef
 
 from schemas.errors import NestError
-from schemas.io.lock import hold_until_exit, in_use, is_held
+from schemas.io.lock import hold_until_exit, in_use_error, is_held
 from schemas.settings import Settings
 
 # tags of a run: its NEST_… variables, the data folder it writes, and the machine that holds the folder's lock
@@ -135,7 +135,7 @@ def _hold(folder: Path) -> None:
     deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
     while not hold_until_exit(folder):
         if time.monotonic() > deadline:
-            raise in_use(folder)
+            raise in_use_error(folder)
         time.sleep(_LOCK_TIMEOUT_SECONDS / 10)
 
 

@@ -20,7 +20,7 @@ from pipelines.fetch.answer import (
 )
 from schemas.errors import InputError
 from schemas.io.atomic import part_of, put_in_place, writing
-from schemas.io.outputs import mark_placed
+from schemas.io.outputs import mark_before_placement
 from schemas.io.urls import redact_url
 
 CHUNK_BYTES = 1 << 18
@@ -50,7 +50,7 @@ def keep(target: Path) -> None:
     """Move the partial copy to its final name."""
     _version_file(part_of(target)).unlink(missing_ok=True)
     with writing(target):
-        mark_placed(part_of(target), target)
+        mark_before_placement(part_of(target), target)
         put_in_place(part_of(target), target)
 
 

@@ -36,7 +36,7 @@ from schemas.io.folders import replace_folder
 from schemas.io.outputs import (
     MANIFEST,
     OWN_TABLES,
-    mark_placed,
+    mark_before_placement,
     refuse_foreign,
     refuse_foreign_files,
     remove_outputs,
@@ -184,7 +184,7 @@ def _extract_synthetic(settings: Settings, layout: Layout) -> None:
         extract(DuckDBFile(database), raw)
         write_crosswalks(raw / CROSSWALKS)
         _write_planted(made, layout, Ids(salt_of(settings)))
-        mark_placed(database, layout.cdm)
+        mark_before_placement(database, layout.cdm)
         put_in_place(database, layout.cdm)
         # what a run goes on by, which this never does, and other bytes in each data folder
         (raw / MANIFEST).unlink()

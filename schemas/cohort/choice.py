@@ -11,7 +11,7 @@ from schemas.cohort.parts import Section
 TAG = "⟨kind⟩"
 
 
-def _spelled_out(value: Any) -> Any:
+def _as_mapping(value: Any) -> Any:
     """Return `{word: True}` for a bare word such as `index_alive`, and any other value unchanged."""
     return {value: True} if isinstance(value, str) else value
 
@@ -23,7 +23,7 @@ def key_of(value: Any, heads: tuple[str, ...]) -> str | None:
     return TAG + matches[0] if len(matches) == 1 else None
 
 
-def one_of(heads: tuple[str, ...], description: str) -> Any:
+def exactly_one_key(heads: tuple[str, ...], description: str) -> Any:
     """Return a validator that requires exactly one of the keys that identify the kind.
 
     Args:
@@ -32,7 +32,7 @@ def one_of(heads: tuple[str, ...], description: str) -> Any:
     """
 
     def check(value: Any) -> Any:
-        value = _spelled_out(value)
+        value = _as_mapping(value)
         if isinstance(value, Section):
             return value
         if not isinstance(value, dict):

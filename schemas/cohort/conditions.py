@@ -13,7 +13,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from schemas.cohort.choice import TAG, key_of, one_of
+from schemas.cohort.choice import TAG, exactly_one_key, key_of
 from schemas.cohort.parts import FileContext, ListName, Section, one_or_more
 from schemas.cohort.times import DurationField, TimeField
 
@@ -52,7 +52,7 @@ class _TimeSpan(Section):
     before: TimeField | None = None
 
     @model_validator(mode="after")
-    def _bounded(self) -> Self:
+    def _check_bounds(self) -> Self:
         if self.after is None and self.before is None:
             raise PydanticCustomError(
                 "span", "no time is given; add 'after:' or 'before:' with a time, e.g. 'before: predict_at'"
@@ -114,5 +114,5 @@ Condition = Annotated[
     | Annotated[EventNotSeen, Tag(TAG + "no_event")]
     | Annotated[EncounterSeen, Tag(TAG + "any_encounter")],
     Discriminator(lambda value: key_of(value, CONDITION_KEYS)),
-    BeforeValidator(one_of(CONDITION_KEYS, "a condition")),
+    BeforeValidator(exactly_one_key(CONDITION_KEYS, "a condition")),
 ]

@@ -28,7 +28,7 @@ class Document:
         return self.lines.get(path, 1)
 
 
-def dotted(path: Path) -> str:
+def dotted_path(path: Path) -> str:
     """Return the keys of a path joined by dots, without positions in lists: `codes.aom.icd9cm`."""
     return ".".join(key for key in path if isinstance(key, str))
 
@@ -112,7 +112,9 @@ def _read(node: yaml.Node, path: Path, document: Document, node_ids: set[int]) -
     document.lines.setdefault(path, line)
     if id(node) in node_ids:
         document.faults.append(
-            Fault(line, dotted(path), "anchors and aliases (&, *) are not supported; write the value out")
+            Fault(
+                line, dotted_path(path), "anchors and aliases (&, *) are not supported; write the value out"
+            )
         )
         return None
     node_ids.add(id(node))
@@ -130,14 +132,16 @@ def _read_mapping(
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
-            document.faults.append(Fault(line, dotted(path), "a key must be a word, not a list or a mapping"))
+            document.faults.append(
+                Fault(line, dotted_path(path), "a key must be a word, not a list or a mapping")
+            )
             continue
         key = key_node.value
         _refuse_control(key, key_node, path, document)
         if key in data:
             first = document.lines[(*path, key)]
             document.faults.append(
-                Fault(line, dotted(path), f"'{key}' appears twice; the first is in line {first}")
+                Fault(line, dotted_path(path), f"'{key}' appears twice; the first is in line {first}")
             )
             continue
         document.lines[(*path, key)] = line
@@ -152,7 +156,7 @@ def _read_scalar(node: yaml.Node, path: Path, document: Document) -> Any:
         return node.value
     except (yaml.YAMLError, ArithmeticError):  # includes OverflowError
         message = f"'{node.value}' cannot be read; put it in quotes"
-        document.faults.append(Fault(node.start_mark.line + 1, dotted(path), message))
+        document.faults.append(Fault(node.start_mark.line + 1, dotted_path(path), message))
         return node.value
     if isinstance(value, str):
         _refuse_control(value, node, path, document)
@@ -165,4 +169,4 @@ def _refuse_control(text: str, node: yaml.Node, path: Path, document: Document) 
     r"""Add a fault for a character that cannot be displayed, such as "\0" in double quotes."""
     if _CONTROL.search(text):
         message = "contains a control character; remove it, or use single quotes"
-        document.faults.append(Fault(node.start_mark.line + 1, dotted(path), message))
+        document.faults.append(Fault(node.start_mark.line + 1, dotted_path(path), message))

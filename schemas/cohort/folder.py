@@ -39,7 +39,7 @@ def read_folder(
         if isinstance(cohort, CohortError):
             bad[_free_name(file, bad)] = cohort
         elif len(rivals) > 1 and (file.stem != cohort.cohort or _stems(rivals).count(file.stem) > 1):
-            bad[_free_name(file, bad)] = _shared(file, cohort, rivals)
+            bad[_free_name(file, bad)] = _duplicate_name_error(file, cohort, rivals)
         else:
             good.append(cohort)
     return good, bad
@@ -80,7 +80,7 @@ def _read(file: Path, used_names: Collection[str], sources: Collection[str]) -> 
     return cohort
 
 
-def _shared(file: Path, cohort: Cohort, rivals: Collection[Path]) -> CohortError:
+def _duplicate_name_error(file: Path, cohort: Cohort, rivals: Collection[Path]) -> CohortError:
     other_files = ", ".join(str(rival) for rival in rivals if rival != file)
     message = (
         f"'{cohort.cohort}' is also the cohort of {other_files}; give each file its own name as its cohort"

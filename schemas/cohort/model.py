@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from schemas.cohort.codes import VOCAB_NAMES, clean_pattern, pattern_fault
 from schemas.cohort.conditions import Condition, EncounterFilter
-from schemas.cohort.document import Document, Path, dotted
+from schemas.cohort.document import Document, Path, dotted_path
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.look_ahead import look_aheads
 from schemas.cohort.outcomes import Outcome
@@ -148,7 +148,7 @@ class FeatureRule(Section):
     drop_types: EventKinds = ()
 
     @model_validator(mode="after")
-    def _since_is_before_the_prediction(self) -> Self:
+    def _check_since(self) -> Self:
         start = self.since
         late = start and start.anchor == "predict_at" and (start.sign > 0 or not start.offset.count)
         if start and (late or start.anchor not in ("predict_at", "index.start")):
@@ -169,7 +169,7 @@ class Split(Section):
     test_if_birth_day: tuple[DayOfMonth, DayOfMonth] | None = None  # first and last day, inclusive
 
     @model_validator(mode="after")
-    def _one_rule(self, info: ValidationInfo) -> Self:
+    def _check_rule(self, info: ValidationInfo) -> Self:
         if (self.hash is None) == (self.test_if_birth_day is None):
             raise PydanticCustomError(
                 "split", "write either 'hash: [70, 15, 15]' or 'test_if_birth_day: [17, 24]'"
@@ -242,7 +242,7 @@ class Cohort(Section):
 
     def faults(self, messages: Iterable[tuple[Path, str]]) -> CohortError:
         """Return one error for several faults."""
-        faults = [Fault(self._document.line(path), dotted(path), message) for path, message in messages]
+        faults = [Fault(self._document.line(path), dotted_path(path), message) for path, message in messages]
         return CohortError(self._file, faults)
 
 

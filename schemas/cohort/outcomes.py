@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from schemas.cohort.choice import TAG, key_of, one_of
+from schemas.cohort.choice import TAG, exactly_one_key, key_of
 from schemas.cohort.conditions import EncounterFilter, IndexLongerThan
 from schemas.cohort.parts import ListName, Section, one_or_more
 from schemas.cohort.times import DaysField, RateField, TimeField, WindowField
@@ -18,7 +18,7 @@ class _WindowOutcome(Section):
     until: TimeField | None = None
 
     @model_validator(mode="after")
-    def _one_window(self) -> Self:
+    def _check_window(self) -> Self:
         if (self.within is None) == (self.until is None):
             raise PydanticCustomError(
                 "window",
@@ -92,5 +92,5 @@ Outcome = Annotated[
     | Annotated[ClassOf, Tag(TAG + "class_of")]
     | Annotated[LabelsOf, Tag(TAG + "labels_of")],
     Discriminator(lambda value: key_of(value, OUTCOME_KEYS)),
-    BeforeValidator(one_of(OUTCOME_KEYS, "an outcome")),
+    BeforeValidator(exactly_one_key(OUTCOME_KEYS, "an outcome")),
 ]

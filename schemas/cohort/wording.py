@@ -3,7 +3,7 @@
 from typing import Any
 
 from schemas.cohort.choice import TAG
-from schemas.cohort.document import Document, Path, dotted
+from schemas.cohort.document import Document, Path, dotted_path
 from schemas.cohort.faults import Fault
 
 ITEM = "write each requirement as '- name: condition'"
@@ -38,21 +38,21 @@ def as_fault(detail: Any, document: Document) -> Fault:
     """Return one of pydantic's errors as a fault, worded for the author of the file."""
     path: Path = tuple(key for key in detail["loc"] if not str(key).startswith(TAG))
     kind = detail["type"]
-    if (whole := dotted(path)) in _WHOLE and kind in _NOT_WHOLE:
+    if (whole := dotted_path(path)) in _WHOLE and kind in _NOT_WHOLE:
         return Fault(document.line(path), whole, _WHOLE[whole])
     if kind == "missing":
-        return Fault(document.line(path[:-1]), dotted(path[:-1]), f"key '{path[-1]}' is missing")
+        return Fault(document.line(path[:-1]), dotted_path(path[:-1]), f"key '{path[-1]}' is missing")
     line = document.line(path)
     if kind == "unknown_key":
-        return Fault(line, dotted(path[:-1]), detail["msg"])
+        return Fault(line, dotted_path(path[:-1]), detail["msg"])
     text = _short(document.raw_text.get(path, str(detail["input"])))
     if detail["input"] is None:
-        return Fault(line, dotted(path), "is empty")
+        return Fault(line, dotted_path(path), "is empty")
     if kind in ("string_type", "literal_error") and path in document.raw_text:
-        return Fault(line, dotted(path), _misread(detail["input"], text))
+        return Fault(line, dotted_path(path), _misread(detail["input"], text))
     if kind == "dict_type" and path[0] == "require" and len(path) == 2:
         return Fault(line, "require", ITEM)
-    return Fault(line, dotted(path), _sentence(detail, kind, text))
+    return Fault(line, dotted_path(path), _sentence(detail, kind, text))
 
 
 def _short(text: str) -> str:

@@ -46,10 +46,12 @@ def vocab_with_counts(layout: Layout, *, below_age: int | None = None) -> Suite:
     if below_age is not None:
         above_age_limit = f"SELECT encounter_id FROM encounters WHERE age_years >= {below_age}"
         is_fitted_on += f" AND encounter_id NOT IN ({above_age_limit})"
-    return _with_recounts(layout, _procedures(is_fitted_on), _diagnoses(is_fitted_on, rules.min_count))
+    return _with_recounts(
+        layout, _procedure_counts(is_fitted_on), _diagnosis_counts(is_fitted_on, rules.min_count)
+    )
 
 
-def _procedures(is_fitted_on: str) -> View:
+def _procedure_counts(is_fitted_on: str) -> View:
     """Return a view that counts procedures again; they have no parents to add to."""
     query = f"""
         SELECT v.token, v.count_train, coalesce(counted.events, 0) AS events
@@ -63,7 +65,7 @@ def _procedures(is_fitted_on: str) -> View:
     return View("vocab_as_derived", query, (rule,), is_stored=True)
 
 
-def _diagnoses(is_fitted_on: str, min_count: int) -> View:
+def _diagnosis_counts(is_fitted_on: str, min_count: int) -> View:
     """Return a view that counts patients per category of diagnoses without a token; a frequent category has one."""
     query = f"""
         WITH fitted AS (
@@ -130,10 +132,10 @@ def seqset_with_derivation(layout: Layout) -> Suite:
         SuiteTable("events", layout.events, EVENTS),
         SuiteTable("drug_lookup", layout.drug_lookup, DRUG_LOOKUP),
     )
-    return replace(suite, tables=(*suite.tables, *sources), views=(*suite.views, _sets_as_derived()))
+    return replace(suite, tables=(*suite.tables, *sources), views=(*suite.views, _derived_sets_view()))
 
 
-def _sets_as_derived() -> View:
+def _derived_sets_view() -> View:
     """Return the view with the rules that each sampled set contains the tokens of its events, in order.
 
     It reads the tables seqset, vocab, events and drug_lookup of a hospital.

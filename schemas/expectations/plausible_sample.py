@@ -66,21 +66,21 @@ def event_samples(usual: Usual) -> list[View]:
         View("events_sampled", _SAMPLE, is_stored=True),
         View("events_repeated", _REPEATS, tuple(duplicates), is_stored=True),
         View("codes_of_one_sex", _SEX_CODES, tuple(sex_rules), is_stored=True),
-        View("stays_with_events", _COVERED, tuple(_covered(usual)), is_stored=True, label="kind"),
+        View("stays_with_events", _COVERED, tuple(_coverage_rules(usual)), is_stored=True, label="kind"),
         item_values(),
     ]
 
 
-def _covered(usual: Usual) -> list[Rule]:
+def _coverage_rules(usual: Usual) -> list[Rule]:
     return [
         *rules_by_kind(usual.stays_without, "stays_have_{}", "stays - covered", "stays", "encounter_id"),
-        *(rule for kind in usual.duplicates for rule in _spread(kind)),
-        *(_begins(kind, *bounds) for kind, bounds in usual.first_hours.items()),
-        *(_lasts(kind, hours) for kind, hours in usual.last_hours.items()),
+        *(rule for kind in usual.duplicates for rule in _spread_rules(kind)),
+        *(_start_rule(kind, *bounds) for kind, bounds in usual.first_hours.items()),
+        *(_end_rule(kind, hours) for kind, hours in usual.last_hours.items()),
     ]
 
 
-def _spread(kind: str) -> list[Rule]:
+def _spread_rules(kind: str) -> list[Rule]:
     """Return rules that a kind is not nearly absent in a tenth of the subjects or in the last tenth of the time."""
     least = f"{LEAST_OF_A_PART} * covered / stays"
     has_parts = f"parts > 1 AND covered >= {FEWEST_OF_A_PART} * parts"
@@ -93,7 +93,7 @@ def _spread(kind: str) -> list[Rule]:
     ]
 
 
-def _begins(kind: str, low: float, high: float) -> Rule:
+def _start_rule(kind: str, low: float, high: float) -> Rule:
     return _kind_rule(
         kind,
         "{}_begin_with_their_stays",
@@ -103,7 +103,7 @@ def _begins(kind: str, low: float, high: float) -> Rule:
     )
 
 
-def _lasts(kind: str, hours: float) -> Rule:
+def _end_rule(kind: str, hours: float) -> Rule:
     return _kind_rule(
         kind,
         "{}_last_until_their_stays_end",

@@ -70,7 +70,7 @@ def is_held(folder: Path) -> bool:
         return True
 
 
-def in_use(folder: Path) -> NestError:
+def in_use_error(folder: Path) -> NestError:
     """Return the error for a folder that another process is writing to."""
     return NestError(f"{folder}: another run is writing there; wait for it, or end it.")
 
@@ -98,7 +98,7 @@ def _held(folder: Path, kind: int) -> Iterator[None]:
     descriptor = _open(folder)
     try:
         if not _lock(descriptor, kind):
-            raise in_use(folder)
+            raise in_use_error(folder)
         yield
     finally:
         os.close(descriptor)

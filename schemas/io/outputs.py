@@ -183,7 +183,7 @@ def adopt(folder: Path, prints: Mapping[str, str]) -> None:
         _write_mark(folder, {name: [print_] for name, print_ in prints.items()})
 
 
-def mark_placed(part: Path, path: Path) -> None:
+def mark_before_placement(part: Path, path: Path) -> None:
     """Mark a file that `put_in_place` is about to rename; for errors see `refuse_foreign_files`.
 
     An existing file with the same bytes is accepted, whoever wrote it.

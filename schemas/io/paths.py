@@ -50,13 +50,14 @@ class DuckDBPaths:
 
     def parquet(self, *files: Path, options: str = "") -> str:
         """Return SQL that reads these Parquet files."""
-        names = ", ".join(_quoted(self._name(file.absolute())) for file in files)
+        names = ", ".join(_sql_literal(self._name(file.absolute())) for file in files)
         return f"read_parquet([{names}], {_NO_HIVE}{options and ', '}{options})"
 
     def csv(self, file: Path, options: str) -> str:
         """Return SQL that reads one CSV file, compressed if its name ends in .gz."""
         compression = "gzip" if file.suffix == ".gz" else "none"
-        return f"read_csv({_quoted(self._name(file.absolute()))}, compression = '{compression}', {_NO_HIVE}, {options})"
+        name = _sql_literal(self._name(file.absolute()))
+        return f"read_csv({name}, compression = '{compression}', {_NO_HIVE}, {options})"
 
     def database(self, file: Path) -> str:
         """Return the name by which to connect to a database.
@@ -96,5 +97,5 @@ class DuckDBPaths:
         return self._links[path]
 
 
-def _quoted(name: str) -> str:
+def _sql_literal(name: str) -> str:
     return "'" + name.replace("'", "''") + "'"

@@ -40,7 +40,7 @@ def write_rows(raw: Path, table: str, columns: Iterable[str], rows: Iterable[Row
 # --- bytes --------------------------------------------------------------------------------------------------------
 
 
-def packed(table: str, change: Callable[[bytes], bytes]) -> Damage:
+def change_compressed(table: str, change: Callable[[bytes], bytes]) -> Damage:
     """Return a damage that changes the bytes of the .csv.gz itself."""
 
     def damage(raw: Path) -> None:
@@ -59,7 +59,7 @@ def body(table: str, change: Callable[[bytes], bytes]) -> Damage:
     return damage
 
 
-def unpacked(table: str, change: Callable[[bytes], bytes] = bytes) -> Damage:
+def as_plain_csv(table: str, change: Callable[[bytes], bytes] = bytes) -> Damage:
     """Return a damage that replaces the .csv.gz by a plain .csv with changed bytes."""
 
     def damage(raw: Path) -> None:
@@ -146,7 +146,7 @@ def columns(
     return damage
 
 
-def added(
+def add_copies(
     table: str, like: Callable[[Row], bool], count: int = 1, key: str | None = None, **values: str
 ) -> Damage:
     """Return a damage that appends `count` copies of the first row like `like`, with other values and unique keys."""
@@ -159,7 +159,7 @@ def added(
     return rows(table, change)
 
 
-def repeated(table: str, like: Callable[[Row], bool], count: int, **values: str) -> Damage:
+def repeat_rows(table: str, like: Callable[[Row], bool], count: int, **values: str) -> Damage:
     """Return a damage that appends copies of the first `count` rows like `like`, with other values."""
 
     def change(records: list[Row]) -> list[Row]:
@@ -170,7 +170,7 @@ def repeated(table: str, like: Callable[[Row], bool], count: int, **values: str)
     return rows(table, change)
 
 
-def both(*damages: Damage) -> Damage:
+def combine(*damages: Damage) -> Damage:
     """Return a damage that applies several damages in order."""
 
     def damage(raw: Path) -> None:

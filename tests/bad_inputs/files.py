@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.bad_inputs.damage import (
-    both,
+    as_plain_csv,
+    change_compressed,
+    combine,
     file_of,
     file_system,
     flip,
-    packed,
     parquet,
     rows,
-    unpacked,
 )
 from tests.bad_inputs.outcomes import Case, Refusal, SameResult
 
@@ -26,24 +26,24 @@ AGAIN = r"(?i)(copy|download).* again"
 NOBODY = 65534
 
 
-def zipped(data: bytes) -> bytes:
+def as_zip(data: bytes) -> bytes:
     into = io.BytesIO()
     with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("labevents.csv", gzip.decompress(data))
     return into.getvalue()
 
 
-def in_two_members(data: bytes) -> bytes:
+def as_two_gzip_members(data: bytes) -> bytes:
     text = gzip.decompress(data)
     middle = text.index(b"\n", len(text) // 2) + 1
     return gzip.compress(text[:middle]) + gzip.compress(text[middle:])
 
 
-def replaced_by(table: str, source: str):
+def replace_by(table: str, source: str):
     return lambda raw: shutil.copy(file_of(raw, source), file_of(raw, table))
 
 
-def swapped(table: str, second_table: str):
+def swap_files(table: str, second_table: str):
     def damage(raw: Path) -> None:
         first, second = file_of(raw, table), file_of(raw, second_table)
         content = first.read_bytes()
@@ -53,23 +53,23 @@ def swapped(table: str, second_table: str):
     return damage
 
 
-def of_another_release(*tables: str):
+def change_release(*tables: str):
     """Return a damage that gives patients and admissions of some tables other ids."""
 
     def other_id(row: dict[str, str]) -> dict[str, str]:
         ids = ("subject_id", "hadm_id")
         return {name: f"8{text[1:]}" if name in ids and text else text for name, text in row.items()}
 
-    return both(*(rows(table, lambda records: [other_id(row) for row in records]) for table in tables))
+    return combine(*(rows(table, lambda records: [other_id(row) for row in records]) for table in tables))
 
 
-def behind_a_link(path: Path) -> None:
+def replace_by_link(path: Path) -> None:
     target = path.with_name(f"real-{path.name}")
     path.rename(target)
     path.symlink_to(target)
 
 
-def in_place(make):
+def replace_with(make):
     """Return a change that replaces the file by something else."""
 
     def change(path: Path) -> None:
@@ -79,14 +79,14 @@ def in_place(make):
     return change
 
 
-def moved_beside(raw: Path) -> None:
+def add_plain_copy(raw: Path) -> None:
     """Add a plain copy beside the compressed one."""
     path = file_of(raw, "labevents")
     path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
 
 
 @contextmanager
-def without_rights(folder: Path) -> Iterator[None]:
+def as_ordinary_user(folder: Path) -> Iterator[None]:
     """Run as an ordinary user who owns the folder, because root could read a locked file."""
     if os.geteuid() != 0:
         yield
@@ -108,7 +108,7 @@ def without_rights(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def still_being_copied(folder: Path) -> Iterator[None]:
+def copy_in_progress(folder: Path) -> Iterator[None]:
     """Keep appending to a table while it is being read, like a copy in progress."""
     path = file_of(folder / "raw", "labevents").with_suffix("")
     last = path.read_bytes().splitlines(keepends=True)[-1]
@@ -128,13 +128,13 @@ def still_being_copied(folder: Path) -> Iterator[None]:
         writer.join()
 
 
-def refused(name, table, damage, says, mend, reason, **options) -> Case:
+def refusal_case(name, table, damage, says, mend, reason, **options) -> Case:
     during, is_quick = options.pop("during", None), options.pop("is_quick", False)
     return Case(name, table, damage, Refusal(says, mend, **options), reason, is_quick=is_quick, during=during)
 
 
 FILES = [
-    refused(
+    refusal_case(
         "no_folder",
         "labevents",
         lambda raw: shutil.rmtree(raw / "hosp"),
@@ -143,7 +143,7 @@ FILES = [
         "there is nothing to read",
         file="patients",
     ),
-    refused(
+    refusal_case(
         "no_table",
         "emar",
         file_system(Path.unlink, "emar"),
@@ -151,7 +151,7 @@ FILES = [
         "Copy it there",
         "a kind of event would be silently missing",
     ),
-    refused(
+    refusal_case(
         "no_crosswalk",
         "gsn_atc_ndc_mapping",
         file_system(Path.unlink, "gsn_atc_ndc_mapping"),
@@ -159,69 +159,69 @@ FILES = [
         "Name the folder",
         "no drug could be coded",
     ),
-    refused(
+    refusal_case(
         "empty_file",
         "admissions",
-        packed("admissions", lambda _: b""),
+        change_compressed("admissions", lambda _: b""),
         "the file is empty",
         AGAIN,
         "probably a failed download",
     ),
-    refused(
+    refusal_case(
         "gzip_of_nothing",
         "labevents",
-        packed("labevents", lambda _: gzip.compress(b"")),
+        change_compressed("labevents", lambda _: gzip.compress(b"")),
         "the file is empty",
         AGAIN,
         "probably an empty export",
     ),
-    refused(
+    refusal_case(
         "header_only",
         "emar",
-        packed("emar", lambda data: gzip.compress(gzip.decompress(data).splitlines(True)[0])),
+        change_compressed("emar", lambda data: gzip.compress(gzip.decompress(data).splitlines(True)[0])),
         "the table has no rows",
         "Give the whole table",
         "probably a filter that matched nothing",
         is_quick=True,
     ),
-    refused(
+    refusal_case(
         "folder_for_a_file",
         "labevents",
-        file_system(in_place(Path.mkdir), "labevents"),
+        file_system(replace_with(Path.mkdir), "labevents"),
         "is a folder",
         "(?i)give the file",
         "it may contain anything",
     ),
-    refused(
+    refusal_case(
         "pipe_for_a_file",
         "labevents",
-        file_system(in_place(os.mkfifo), "labevents"),
+        file_system(replace_with(os.mkfifo), "labevents"),
         "is not a regular file",
         "(?i)give the file",
         "reading it would block forever",
     ),
-    refused(
+    refusal_case(
         "no_permission",
         "labevents",
         file_system(lambda path: path.chmod(0), "labevents"),
         "may not be read",
         "(?i)permission",
         "the user can grant permission",
-        during=without_rights,
+        during=as_ordinary_user,
         is_quick=True,
     ),
-    refused(
+    refusal_case(
         "link_loop",
         "labevents",
-        file_system(in_place(lambda path: path.symlink_to(path.name)), "labevents"),
+        file_system(replace_with(lambda path: path.symlink_to(path.name)), "labevents"),
         "link",
         "(?i)give the file",
         "a link to itself leads nowhere",
     ),
-    refused(
+    refusal_case(
         "link_to_nothing",
         "labevents",
-        file_system(in_place(lambda path: path.symlink_to("gone.csv.gz")), "labevents"),
+        file_system(replace_with(lambda path: path.symlink_to("gone.csv.gz")), "labevents"),
         "link",
         "(?i)give the file",
         "'no such file' would be confusing for a visible file",
@@ -229,47 +229,47 @@ FILES = [
     Case(
         "link_to_the_file",
         "labevents",
-        file_system(behind_a_link, "labevents"),
+        file_system(replace_by_link, "labevents"),
         SameResult(),
         "a common way to store large files",
     ),
-    refused(
+    refusal_case(
         "truncated_gzip",
         "labevents",
-        packed("labevents", lambda data: data[: len(data) // 2]),
+        change_compressed("labevents", lambda data: data[: len(data) // 2]),
         "truncated",
         AGAIN,
         "half the rows would be missing",
     ),
-    refused(
+    refusal_case(
         "truncated_in_the_checksum",
         "labevents",
-        packed("labevents", lambda data: data[:-5]),
+        change_compressed("labevents", lambda data: data[:-5]),
         "truncated",
         AGAIN,
         "nothing proves that all rows are there",
     ),
-    refused(
+    refusal_case(
         "bit_flipped_early",
         "labevents",
-        packed("labevents", flip(0.1)),
+        change_compressed("labevents", flip(0.1)),
         "damaged",
         AGAIN,
         "any cell may be wrong",
     ),
-    refused(
+    refusal_case(
         "bit_flipped_late",
         "labevents",
-        packed("labevents", flip(0.9)),
+        change_compressed("labevents", flip(0.9)),
         "damaged",
         AGAIN,
         "any cell may be wrong, though most rows have been read",
         is_quick=True,
     ),
-    refused(
+    refusal_case(
         "checksum_flipped",
         "emar",
-        packed("emar", flip(-6)),
+        change_compressed("emar", flip(-6)),
         "damaged",
         AGAIN,
         "text and checksum disagree, and either may be wrong",
@@ -277,38 +277,38 @@ FILES = [
     Case(
         "bit_flipped_in_the_gzip_s_date",
         "labevents",
-        packed("labevents", lambda data: data[:5] + bytes([data[5] ^ 1]) + data[6:]),
+        change_compressed("labevents", lambda data: data[:5] + bytes([data[5] ^ 1]) + data[6:]),
         SameResult(),
         "the date of compression does not affect the table",
     ),
-    refused(
+    refusal_case(
         "gzip_of_gzip",
         "labevents",
-        packed("labevents", gzip.compress),
+        change_compressed("labevents", gzip.compress),
         "compressed twice",
         "(?i)decompress",
         "readable, but so odd that the file should be inspected",
     ),
-    refused(
+    refusal_case(
         "garbage_after_the_gzip",
         "labevents",
-        packed("labevents", lambda data: data + b"918273645" * 20),
+        change_compressed("labevents", lambda data: data + b"918273645" * 20),
         "damaged",
         AGAIN,
         "it may be the rest of a second part",
     ),
-    refused(
+    refusal_case(
         "zip_named_gz",
         "labevents",
-        packed("labevents", zipped),
+        change_compressed("labevents", as_zip),
         "zip",
         "(?i)(unpack|gzip)",
         "a zip may contain several files",
     ),
-    refused(
+    refusal_case(
         "web_page",
         "labevents",
-        packed(
+        change_compressed(
             "labevents",
             lambda _: gzip.compress(b"<!DOCTYPE html>\n<html><body>Please log in</body></html>\n"),
         ),
@@ -316,11 +316,18 @@ FILES = [
         "as its provider publishes it",
         "probably a download without a login",
     ),
-    Case("plain_csv", "labevents", unpacked("labevents"), SameResult(), "a documented layout", is_quick=True),
+    Case(
+        "plain_csv",
+        "labevents",
+        as_plain_csv("labevents"),
+        SameResult(),
+        "a documented layout",
+        is_quick=True,
+    ),
     Case(
         "plain_text_named_gz",
         "labevents",
-        packed("labevents", gzip.decompress),
+        change_compressed("labevents", gzip.decompress),
         SameResult(),
         "the first bytes show the format; browsers decompress files",
     ),
@@ -334,28 +341,28 @@ FILES = [
     Case(
         "gzip_in_two_members",
         "labevents",
-        packed("labevents", in_two_members),
+        change_compressed("labevents", as_two_gzip_members),
         SameResult(),
         "what `cat` and parallel compressors write",
     ),
-    refused(
+    refusal_case(
         "table_twice",
         "labevents",
-        moved_beside,
+        add_plain_copy,
         r"labevents\.csv\.gz.*labevents\.csv",
         "(?i)keep one",
         "the right one is unknown",
         is_quick=True,
     ),
-    refused(
+    refusal_case(
         "parquet_truncated",
         "labevents",
-        both(parquet("labevents"), lambda raw: cut_parquet(raw / "hosp" / "labevents.parquet")),
+        combine(parquet("labevents"), lambda raw: cut_parquet(raw / "hosp" / "labevents.parquet")),
         "Parquet",
         AGAIN,
         "the index of the columns is at the end of the file",
     ),
-    refused(
+    refusal_case(
         "csv_named_parquet",
         "labevents",
         file_system(lambda path: path.rename(path.with_name("labevents.parquet")), "labevents"),
@@ -363,46 +370,46 @@ FILES = [
         AGAIN,
         "the content does not match the name",
     ),
-    refused(
+    refusal_case(
         "file_of_another_table",
         "labevents",
-        replaced_by("labevents", "emar"),
+        replace_by("labevents", "emar"),
         "no column labevent_id",
         "as its provider publishes it",
         "a mix-up of files",
     ),
-    refused(
+    refusal_case(
         "procedures_as_diagnoses",
         "diagnoses_icd",
-        replaced_by("diagnoses_icd", "procedures_icd"),
+        replace_by("diagnoses_icd", "procedures_icd"),
         "ICD-10-CM",
         r"(?i)(mend|give)",
         "it has all columns that are read; only the codes differ",
         column="icd_code",
         of=1443,
     ),
-    refused(
+    refusal_case(
         "crosswalks_swapped",
         "icd_cm_9_to_10_mapping",
-        swapped("icd_cm_9_to_10_mapping", "icd_pcs_9_to_10_mapping"),
+        swap_files("icd_cm_9_to_10_mapping", "icd_pcs_9_to_10_mapping"),
         "ICD-10-CM",
         "(?i)give CMS's mapping",
         "the columns are the same; only the codes differ",
         column="icd_10",
     ),
-    refused(
+    refusal_case(
         "still_being_copied",
         "labevents",
-        unpacked("labevents"),
+        as_plain_csv("labevents"),
         "changed while",
         "(?i)again",
         "a mixture of the old and the new file was read",
-        during=still_being_copied,
+        during=copy_in_progress,
     ),
-    refused(
+    refusal_case(
         "patients_of_another_release",
         "admissions",
-        of_another_release("patients"),
+        change_release("patients"),
         "name an unknown patient",
         "one release",
         "the ids of releases differ",
@@ -410,10 +417,10 @@ FILES = [
         count=123,
         last_step="buckets",
     ),
-    refused(
+    refusal_case(
         "labs_of_another_release",
         "labevents",
-        of_another_release("labevents"),
+        change_release("labevents"),
         "name another patient's admission or none",
         "one release",
         "the ids of releases differ",

@@ -3,7 +3,7 @@
 import polars as pl
 
 from tests.bad_inputs.damage import body, cells, columns, parquet, rows
-from tests.bad_inputs.files import refused
+from tests.bad_inputs.files import refusal_case
 from tests.bad_inputs.outcomes import Case, SameResult
 from tests.bad_inputs.values import CANARY
 
@@ -62,7 +62,7 @@ STORED_CASES = [
         SameResult(),
         "pandas writes this",
     ),
-    refused(
+    refusal_case(
         "parquet_with_a_zone",
         LABS,
         parquet(LABS, charttime=UTC),
@@ -71,7 +71,7 @@ STORED_CASES = [
         "MIMIC-IV has local times; these were converted",
         column="charttime",
     ),
-    refused(
+    refusal_case(
         "parquet_of_dates_for_times",
         "emar",
         parquet("emar", charttime=pl.Date()),
@@ -88,7 +88,7 @@ STORED_CASES = [
         "pandas stores optional ids this way; NaN means no id",
         is_quick=True,
     ),
-    refused(
+    refusal_case(
         "parquet_of_float_ids_too_long",
         LABS,
         parquet(LABS, subject_id=pl.col("subject_id").cast(pl.Float64) * 1e10),
@@ -98,7 +98,7 @@ STORED_CASES = [
         column="subject_id",
         count=3502,
     ),
-    refused(
+    refusal_case(
         "parquet_of_fractions_for_ids",
         LABS,
         parquet(LABS, hadm_id=(FLOAT_ID + 0.5).cast(pl.Decimal(12, 1))),
@@ -107,7 +107,7 @@ STORED_CASES = [
         "truncated it would be another stay",
         column="hadm_id",
     ),
-    refused(
+    refusal_case(
         "parquet_of_ids_beyond_int64",
         LABS,
         parquet(LABS, labevent_id=pl.lit(2**63 + 5, pl.UInt64())),
@@ -117,7 +117,7 @@ STORED_CASES = [
         column="labevent_id",
         count=3502,
     ),
-    refused(
+    refusal_case(
         "parquet_of_codes_as_numbers",
         "diagnoses_icd",
         parquet("diagnoses_icd", icd_code=pl.lit(int(CANARY))),
@@ -133,7 +133,7 @@ STORED_CASES = [
         SameResult(),
         "true means 1",
     ),
-    refused(
+    refusal_case(
         "parquet_of_lists",
         LABS,
         parquet(LABS, valueuom=pl.concat_list("valueuom")),
@@ -171,7 +171,7 @@ STORED_CASES = [
         SameResult(),
         "case and dots have no meaning in codes",
     ),
-    refused(
+    refusal_case(
         "crosswalk_without_a_target",
         GEM,
         cells(GEM, "icd_10", "", 2),
@@ -188,7 +188,7 @@ STORED_CASES = [
         SameResult(),
         "Excel removes zeros; a GSN has six digits",
     ),
-    refused(
+    refusal_case(
         "crosswalk_of_other_columns",
         GEM,
         columns(GEM, list, lambda name: {"icd_9": "source", "icd_10": "target"}.get(name, name)),

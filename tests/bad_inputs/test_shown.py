@@ -27,7 +27,7 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def damaged(case: Case, raw: Path, folder: Path) -> Path:
+def damaged_input(case: Case, raw: Path, folder: Path) -> Path:
     shutil.copytree(raw, folder / "raw")
     case.damage(folder / "raw")
     return folder / "raw"
@@ -37,7 +37,7 @@ def damaged(case: Case, raw: Path, folder: Path) -> Path:
 def test_run_fails_with_one_message_and_no_stack(name: str, raw: Path, tmp_path: Path):
     case = BY_NAME[name]
     assert isinstance(case.outcome, Refusal)
-    bad = damaged(case, raw, tmp_path)
+    bad = damaged_input(case, raw, tmp_path)
     workspace = Workspace(data_dir=str(tmp_path / "data"), mimic_dir=str(bad), vocab_dir=str(bad / "vocab"))
     result = dg.materialize(MIMIC_ASSETS, resources={"workspace": workspace}, raise_on_error=False)
     assert not result.success
@@ -58,7 +58,7 @@ def test_run_fails_with_one_message_and_no_stack(name: str, raw: Path, tmp_path:
 @pytest.mark.long
 def test_command_line_shows_the_message_and_no_stack(raw: Path, tmp_path: Path):
     case = BY_NAME["labevent_id_twice"]
-    bad = damaged(case, raw, tmp_path)
+    bad = damaged_input(case, raw, tmp_path)
     result = run(
         "dagster", "asset", "materialize", "--select", "mimic_raw,mimic_subjects,mimic_encounters,mimic_events",
         folder=tmp_path,

@@ -3,8 +3,8 @@
 import re
 
 from tests.bad_inputs.clean import COLUMNS
-from tests.bad_inputs.damage import body, both, cells, columns, line_of, lines, rows, unpacked
-from tests.bad_inputs.files import AGAIN, refused
+from tests.bad_inputs.damage import as_plain_csv, body, cells, columns, combine, line_of, lines, rows
+from tests.bad_inputs.files import AGAIN, refusal_case
 from tests.bad_inputs.outcomes import Case, CountedResult, SameResult
 
 LAB, EMAR = ({name: at for at, name in enumerate(COLUMNS[table])} for table in ("labevents", "emar"))
@@ -13,7 +13,7 @@ COMMA = "comma-separated"
 WILD = '"a", she said: ""no"",\r\n,,\n"'
 
 
-def at_line(table, holds, change):
+def change_line(table, holds, change):
     """Return a damage that changes one unquoted line, the first in the second half for which `holds` is true."""
 
     def damage(text_lines: list[bytes]) -> list[bytes]:
@@ -23,7 +23,7 @@ def at_line(table, holds, change):
     return lines(table, damage)
 
 
-def in_column(table: str, column: str, *texts: bytes, distance: int = 200):
+def write_in_column(table: str, column: str, *texts: bytes, distance: int = 200):
     """Return a damage that writes texts, unquoted, into empty cells of a column, `distance` lines apart."""
     place = COLUMNS[table].index(column)
 
@@ -35,14 +35,14 @@ def in_column(table: str, column: str, *texts: bytes, distance: int = 200):
             ):
                 at += 1
             end = b"\r\n" if place == width else b""
-            result[at] = field_as(result[at], place, text + end)
+            result[at] = replace_field(result[at], place, text + end)
             at += distance
         return result
 
     return lines(table, damage)
 
 
-def in_comments(*texts: bytes):
+def write_in_comments(*texts: bytes):
     """Return a damage that writes texts, unquoted, as comments in labevents, 200 lines apart."""
 
     def damage(text_lines: list[bytes]) -> list[bytes]:
@@ -61,13 +61,13 @@ def first_fields(count: int):
     return lambda line: b",".join(line.split(b",")[:count]) + b"\r\n"
 
 
-def zeroed(data: bytes) -> bytes:
+def with_zero_block(data: bytes) -> bytes:
     """Return the data with a block of zeros in the middle, as from a faulty disk."""
     middle = len(data) // 2
     return data[:middle] + bytes(512) + data[middle + 512 :]
 
 
-def field_as(line: bytes, place: int, text: bytes) -> bytes:
+def replace_field(line: bytes, place: int, text: bytes) -> bytes:
     fields = line.split(b",")
     return b",".join([*fields[:place], text, *fields[place + 1 :]])
 
@@ -91,14 +91,14 @@ def has_finite_value(fields: list[bytes]) -> bool:
     return fields[LAB["valuenum"]] not in (b"", b"NaN", b"1e999") and fields[LAB["valueuom"]] != b""
 
 
-def header_again(text_lines: list[bytes]) -> list[bytes]:
+def repeat_header(text_lines: list[bytes]) -> list[bytes]:
     middle = len(text_lines) // 2
     while not (text_lines[middle].startswith(b"7") or text_lines[middle][:1].isdigit()):
         middle += 1
     return [*text_lines[:middle], text_lines[0], *text_lines[middle:]]
 
 
-def without_last(count: int):
+def drop_last_bytes(count: int):
     return lambda data: data[: len(data) - count]
 
 
@@ -137,7 +137,7 @@ TEXTS = [
         SameResult(),
         "files joined from two systems",
     ),
-    refused(
+    refusal_case(
         "carriage_returns_alone",
         "emar",
         body("emar", lambda data: data.replace(b"\r\n", b"\r")),
@@ -145,7 +145,7 @@ TEXTS = [
         f"(?i){AS_PUBLISHED}|line",
         "readers see a single line",
     ),
-    refused(
+    refusal_case(
         "utf_16",
         "labevents",
         body("labevents", lambda data: data.decode().encode("utf-16")),
@@ -153,7 +153,7 @@ TEXTS = [
         "UTF-8",
         "guessing an encoding may change a text",
     ),
-    refused(
+    refusal_case(
         "latin_1",
         "emar",
         body("emar", lambda data: data.replace(b"Heparin", "H\xe9parin".encode("latin-1"))),
@@ -161,15 +161,15 @@ TEXTS = [
         "UTF-8",
         "the byte is a different letter in many encodings",
     ),
-    refused(
+    refusal_case(
         "latin_1_in_a_column_not_read",
         "labevents",
-        in_comments("na\xefve".encode("latin-1")),
+        write_in_comments("na\xefve".encode("latin-1")),
         "UTF-8",
         "UTF-8",
         "a file must be entirely UTF-8",
     ),
-    refused(
+    refusal_case(
         "semicolons",
         "labevents",
         body("labevents", lambda data: data.replace(b",", b";")),
@@ -177,7 +177,7 @@ TEXTS = [
         COMMA,
         "such exports have decimal commas",
     ),
-    refused(
+    refusal_case(
         "tabs",
         "admissions",
         body("admissions", lambda data: data.replace(b",", b"\t")),
@@ -185,7 +185,7 @@ TEXTS = [
         COMMA,
         "only commas are supported",
     ),
-    refused(
+    refusal_case(
         "bars",
         "emar",
         body("emar", lambda data: data.replace(b",", b"|")),
@@ -200,36 +200,38 @@ TEXTS = [
         SameResult(),
         "MIMIC-IV's comments contain them",
     ),
-    refused(
+    refusal_case(
         "a_quote_never_closed",
         "emar",
-        at_line("emar", any_line, lambda line: field_as(line, EMAR["medication"], b'"Aspirin')),
+        change_line("emar", any_line, lambda line: replace_field(line, EMAR["medication"], b'"Aspirin')),
         "quote|parsed",
         AGAIN,
         "everything after it would be one cell",
     ),
-    refused(
+    refusal_case(
         "a_quote_never_closed_in_a_comment",
         "labevents",
-        in_comments(b'"never closed'),
+        write_in_comments(b'"never closed'),
         "quote|parsed",
         AGAIN,
         "everything after it would be one cell, even in an unread column",
     ),
-    refused(
+    refusal_case(
         "two_quotes_never_closed",
         "labevents",
-        both(cells("labevents", "comments", ""), in_comments(b'"never closed', b'"neither this')),
+        combine(cells("labevents", "comments", ""), write_in_comments(b'"never closed', b'"neither this')),
         "quote|parsed",
         AGAIN,
         "the second seems to close the first: 200 rows would be silently lost",
         is_quick=True,
     ),
     *(
-        refused(
+        refusal_case(
             f"two_quotes_never_closed_in_{column}",
             table,
-            both(cells(table, column, ""), in_column(table, column, b'2"', b'2"', distance=distance)),
+            combine(
+                cells(table, column, ""), write_in_column(table, column, b'2"', b'2"', distance=distance)
+            ),
             "quote|parsed",
             AGAIN,
             "inches or other free text: the rows between would be silently lost",
@@ -242,10 +244,10 @@ TEXTS = [
         )
     ),
     *(
-        refused(
+        refusal_case(
             f"backslash_quotes_in_{table}_{column}",
             table,
-            in_column(table, column, *(text for _ in range(2)), distance=distance),
+            write_in_column(table, column, *(text for _ in range(2)), distance=distance),
             "not doubled",
             "(?i)doubled",
             reason,
@@ -270,15 +272,17 @@ TEXTS = [
             ("prescriptions", "prod_strength", 400, rb'"2\" patch"', "the same"),
         )
     ),
-    refused(
+    refusal_case(
         "two_cells_of_a_lone_quote",
         "labevents",
-        both(cells("labevents", "comments", ""), in_column("labevents", "flag", b'"', b'"', distance=200)),
+        combine(
+            cells("labevents", "comments", ""), write_in_column("labevents", "flag", b'"', b'"', distance=200)
+        ),
         "whole rows",
         "(?i)doubled",
         "the text between looks like one quoted cell, but its lines are rows",
     ),
-    refused(
+    refusal_case(
         "single_quotes",
         "emar",
         cells("emar", "medication", lambda text: f"'{text}'"),
@@ -287,10 +291,10 @@ TEXTS = [
         "a comma inside them would split the cell",
         column="medication",
     ),
-    refused(
+    refusal_case(
         "an_inch_in_a_comment",
         "labevents",
-        in_comments(b'5"2'),
+        write_in_comments(b'5"2'),
         "quote|parsed",
         AGAIN,
         "an export without quoting may have damaged commas and newlines",
@@ -298,19 +302,19 @@ TEXTS = [
     Case(
         "short_line_of_empty_fields",
         "labevents",
-        at_line("labevents", has_no_value, first_fields(LAB["value"])),
+        change_line("labevents", has_no_value, first_fields(LAB["value"])),
         SameResult(),
         "some programs leave trailing empty fields out",
     ),
     Case(
         "short_line",
         "labevents",
-        at_line("labevents", has_finite_value, first_fields(LAB["storetime"])),
+        change_line("labevents", has_finite_value, first_fields(LAB["storetime"])),
         CountedResult(
             ("events", "labevents", "dropped"),
             "no_valuenum",
             1,
-            as_if=at_line(
+            as_if=change_line(
                 "labevents",
                 has_finite_value,
                 lambda line: first_fields(LAB["storetime"])(line).replace(b"\r\n", b"," * 8 + b"\r\n"),
@@ -318,10 +322,10 @@ TEXTS = [
         ),
         "missing fields are empty; a row without a value is counted",
     ),
-    refused(
+    refusal_case(
         "line_of_an_id_alone",
         "labevents",
-        at_line("labevents", any_line, first_fields(1)),
+        change_line("labevents", any_line, first_fields(1)),
         "rows have none",
         "(?i)mend",
         "the patient is unknown",
@@ -331,21 +335,23 @@ TEXTS = [
     Case(
         "comma_in_a_comment",
         "labevents",
-        in_comments(b"a comma, not quoted"),
+        write_in_comments(b"a comma, not quoted"),
         SameResult(),
         "no column that is read follows",
     ),
-    refused(
+    refusal_case(
         "comma_in_a_value",
         "labevents",
-        at_line("labevents", has_finite_value, lambda line: field_as(line, LAB["value"], b"see note, below")),
+        change_line(
+            "labevents", has_finite_value, lambda line: replace_field(line, LAB["value"], b"see note, below")
+        ),
         "not a number",
         "(?i)mend",
         "every later field is shifted by one",
         column="valuenum",
         count=1,
     ),
-    refused(
+    refusal_case(
         "decimal_commas_not_quoted",
         "labevents",
         body("labevents", unquoted_decimal_commas),
@@ -356,10 +362,10 @@ TEXTS = [
         file="events",
         last_step="drug_lookup",
     ),
-    refused(
+    refusal_case(
         "last_line_cut",
         "labevents",
-        unpacked("labevents", without_last(60)),
+        as_plain_csv("labevents", drop_last_bytes(60)),
         "last line",
         AGAIN,
         "a plain file has no checksum; only the last line shows the truncation",
@@ -367,7 +373,7 @@ TEXTS = [
     Case(
         "no_newline_at_the_end",
         "emar",
-        body("emar", without_last(2)),
+        body("emar", drop_last_bytes(2)),
         SameResult(),
         "many programs write none",
     ),
@@ -395,7 +401,7 @@ TEXTS = [
         SameResult(),
         "empty rows of a spreadsheet have no data",
     ),
-    refused(
+    refusal_case(
         "rows_of_what_is_not_read_alone",
         "emar",
         rows(
@@ -413,23 +419,31 @@ TEXTS = [
     Case(
         "carriage_return_within_a_cell",
         "labevents",
-        in_comments(b"a\rb"),
+        write_in_comments(b"a\rb"),
         SameResult(),
         "lines end with a line feed, so nothing is lost",
     ),
     Case(
         "line_separators_of_unicode",
         "labevents",
-        in_comments("a\u2028b\u0085c\x0bd".encode()),
+        write_in_comments("a\u2028b\u0085c\x0bd".encode()),
         SameResult(),
         "they do not end a line of a table",
     ),
-    refused("a_block_of_zeros", "emar", unpacked("emar", zeroed), "zero bytes", AGAIN, "a disk fault"),
-    Case("zero_bytes_in_a_comment", "labevents", in_comments(b"a\0b"), SameResult(), "in an unread column"),
+    refusal_case(
+        "a_block_of_zeros", "emar", as_plain_csv("emar", with_zero_block), "zero bytes", AGAIN, "a disk fault"
+    ),
+    Case(
+        "zero_bytes_in_a_comment",
+        "labevents",
+        write_in_comments(b"a\0b"),
+        SameResult(),
+        "in an unread column",
+    ),
     Case(
         "a_comment_of_5_mb",
         "labevents",
-        in_comments(b"y" * 5_000_000),
+        write_in_comments(b"y" * 5_000_000),
         SameResult(),
         "a report pasted into a comment",
     ),
@@ -469,7 +483,7 @@ TEXTS = [
         SameResult(),
         "unread columns do not matter",
     ),
-    refused(
+    refusal_case(
         "column_twice",
         "labevents",
         columns("labevents", lambda names: [*names, "valuenum"]),
@@ -478,7 +492,7 @@ TEXTS = [
         "the right one is unknown",
         column="valuenum",
     ),
-    refused(
+    refusal_case(
         "column_twice_but_for_case",
         "labevents",
         columns("labevents", lambda names: [*names, "HADM_ID"]),
@@ -494,7 +508,7 @@ TEXTS = [
         SameResult(),
         "unread columns do not matter",
     ),
-    refused(
+    refusal_case(
         "column_missing",
         "labevents",
         columns("labevents", lambda names: [name for name in names if name != "valuenum"]),
@@ -502,7 +516,7 @@ TEXTS = [
         AS_PUBLISHED,
         "without values there are no tokens",
     ),
-    refused(
+    refusal_case(
         "no_event_txt",
         "emar",
         columns("emar", lambda names: [name for name in names if name != "event_txt"]),
@@ -510,7 +524,7 @@ TEXTS = [
         AS_PUBLISHED,
         "ordered drugs would count as administered",
     ),
-    refused(
+    refusal_case(
         "no_gsn",
         "prescriptions",
         columns("prescriptions", lambda names: [name for name in names if name != "gsn"]),
@@ -518,7 +532,7 @@ TEXTS = [
         AS_PUBLISHED,
         "no drug could be coded",
     ),
-    refused(
+    refusal_case(
         "no_header",
         "labevents",
         lines("labevents", lambda text_lines: text_lines[1:]),
@@ -526,10 +540,10 @@ TEXTS = [
         AS_PUBLISHED,
         "the first row must not be quoted in the message",
     ),
-    refused(
+    refusal_case(
         "header_again_in_the_middle",
         "labevents",
-        lines("labevents", header_again),
+        lines("labevents", repeat_header),
         "not a whole number",
         "(?i)mend",
         "two joined exports; the second may have other columns",

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from itertools import cycle
 
-from tests.bad_inputs.damage import Row, added, both, cells, rows
-from tests.bad_inputs.files import refused
+from tests.bad_inputs.damage import Row, add_copies, cells, combine, rows
+from tests.bad_inputs.files import refusal_case
 from tests.bad_inputs.outcomes import Case, CountedResult, SameResult
 from tests.support.reference_etl import split_of
 
@@ -12,12 +12,12 @@ MEND = "(?i)mend|correct"
 CANARY = "918273645"
 
 
-def in_turn(*words: str):
+def cycle_values(*words: str):
     turn = cycle(words)
     return lambda _: next(turn)
 
 
-def changed_in_turn(*changes):
+def cycle_changes(*changes):
     turn = cycle(changes)
     return lambda text: next(turn)(text)
 
@@ -39,11 +39,11 @@ def is_trained_on(row: dict[str, str]) -> bool:
     )
 
 
-def twelve_more(unit: str):
-    return added("labevents", is_trained_on, 12, key="labevent_id", valueuom=unit)
+def add_twelve(unit: str):
+    return add_copies("labevents", is_trained_on, 12, key="labevent_id", valueuom=unit)
 
 
-def of_nine(table: str, change: Callable[[str], str]):
+def change_icd9(table: str, change: Callable[[str], str]):
     """Return a damage that changes the ICD-9 codes of a table."""
 
     def change_rows(records: list[Row]) -> list[Row]:
@@ -57,7 +57,7 @@ def of_nine(table: str, change: Callable[[str], str]):
 
 VALUES = [
     # numbers and ids
-    refused(
+    refusal_case(
         "id_beyond_int64",
         "labevents",
         cells("labevents", "hadm_id", "9" * 25, 2),
@@ -78,7 +78,7 @@ VALUES = [
     Case(
         "every_id_as_a_float",
         "diagnoses_icd",
-        both(
+        combine(
             *(
                 cells("diagnoses_icd", column, lambda text: f"{text}.0")
                 for column in ("subject_id", "hadm_id", "seq_num", "icd_version")
@@ -87,7 +87,7 @@ VALUES = [
         SameResult(),
         "the same in required columns",
     ),
-    refused(
+    refusal_case(
         "ids_with_a_fraction",
         "emar",
         cells("emar", "hadm_id", lambda text: f"{text}.5", 3),
@@ -97,7 +97,7 @@ VALUES = [
         column="hadm_id",
         count=3,
     ),
-    refused(
+    refusal_case(
         "ids_in_powers_of_ten",
         "labevents",
         cells("labevents", "subject_id", lambda text: f"{int(text):.3e}", 3),
@@ -117,7 +117,7 @@ VALUES = [
     Case(
         "blanks_around_numbers",
         "labevents",
-        both(
+        combine(
             *(
                 cells("labevents", column, lambda text: f" {text} ")
                 for column in ("subject_id", "hadm_id", "valuenum")
@@ -126,7 +126,7 @@ VALUES = [
         SameResult(),
         "padding to a fixed width",
     ),
-    refused(
+    refusal_case(
         "thousands_separators",
         "labevents",
         cells("labevents", "valuenum", "1,234", 4),
@@ -136,7 +136,7 @@ VALUES = [
         column="valuenum",
         count=4,
     ),
-    refused(
+    refusal_case(
         "decimal_commas",
         "labevents",
         cells("labevents", "valuenum", "7,1", 4),
@@ -146,7 +146,7 @@ VALUES = [
         column="valuenum",
         count=4,
     ),
-    refused(
+    refusal_case(
         "a_limit_for_a_value",
         "labevents",
         cells("labevents", "valuenum", f"<{CANARY}", 3),
@@ -159,9 +159,9 @@ VALUES = [
     Case(
         "nan_and_inf",
         "labevents",
-        both(
+        combine(
             *(
-                added("labevents", is_valued, key="labevent_id", valuenum=word)
+                add_copies("labevents", is_valued, key="labevent_id", valuenum=word)
                 for word in ("NaN", "nan", "inf", "-inf", "Infinity")
             )
         ),
@@ -172,9 +172,9 @@ VALUES = [
     Case(
         "empty_spelt_out_in_numbers",
         "labevents",
-        both(
+        combine(
             *(
-                cells("labevents", column, in_turn("NULL", "\\N", "NA", "null", "None"), empty=True)
+                cells("labevents", column, cycle_values("NULL", "\\N", "NA", "null", "None"), empty=True)
                 for column in ("hadm_id", "valuenum", "storetime")
             )
         ),
@@ -185,14 +185,14 @@ VALUES = [
     Case(
         "empty_spelt_out_in_text",
         "labevents",
-        both(
-            cells("labevents", "valueuom", in_turn("NULL", "\\N"), empty=True),
-            cells("emar", "medication", in_turn("NULL", "\\N"), empty=True),
+        combine(
+            cells("labevents", "valueuom", cycle_values("NULL", "\\N"), empty=True),
+            cells("emar", "medication", cycle_values("NULL", "\\N"), empty=True),
         ),
         SameResult(),
         "databases write this; NA is kept because it means sodium",
     ),
-    refused(
+    refusal_case(
         "empty_spelt_out_in_an_id",
         "emar",
         cells("emar", "subject_id", "NULL", 2),
@@ -202,7 +202,7 @@ VALUES = [
         column="subject_id",
         count=2,
     ),
-    refused(
+    refusal_case(
         "no_subject",
         "emar",
         cells("emar", "subject_id", "", 2),
@@ -212,7 +212,7 @@ VALUES = [
         column="subject_id",
         count=2,
     ),
-    refused(
+    refusal_case(
         "flag_of_two",
         "admissions",
         cells("admissions", "hospital_expire_flag", "2", 1),
@@ -222,7 +222,7 @@ VALUES = [
         column="hospital_expire_flag",
         count=1,
     ),
-    refused(
+    refusal_case(
         "flag_in_words",
         "admissions",
         cells("admissions", "hospital_expire_flag", "Y"),
@@ -250,7 +250,7 @@ VALUES = [
     Case(
         "times_without_seconds",
         "admissions",
-        both(
+        combine(
             *(
                 cells("admissions", column, lambda text: text[:16] if text.endswith(":00") else text)
                 for column in ("admittime", "dischtime")
@@ -265,12 +265,12 @@ VALUES = [
         cells(
             "labevents",
             "charttime",
-            changed_in_turn(str, lambda text: text.replace(" ", "T"), lambda text: f"{text}.000000"),
+            cycle_changes(str, lambda text: text.replace(" ", "T"), lambda text: f"{text}.000000"),
         ),
         SameResult(),
         "each spelling is unambiguous",
     ),
-    refused(
+    refusal_case(
         "times_day_first",
         "labevents",
         cells("labevents", "charttime", day_first, 3),
@@ -280,7 +280,7 @@ VALUES = [
         column="charttime",
         count=3,
     ),
-    refused(
+    refusal_case(
         "dates_month_first",
         "procedures_icd",
         cells("procedures_icd", "chartdate", lambda text: f"{text[5:7]}/{text[8:]}/{text[:4]}"),
@@ -290,7 +290,7 @@ VALUES = [
         column="chartdate",
         count=1443,
     ),
-    refused(
+    refusal_case(
         "times_in_utc",
         "labevents",
         cells("labevents", "charttime", lambda text: f"{text.replace(' ', 'T')}Z"),
@@ -300,7 +300,7 @@ VALUES = [
         column="charttime",
         count=3502,
     ),
-    refused(
+    refusal_case(
         "times_with_an_offset",
         "admissions",
         cells("admissions", "admittime", lambda text: f"{text}+01:00", 40),
@@ -310,7 +310,7 @@ VALUES = [
         column="admittime",
         count=40,
     ),
-    refused(
+    refusal_case(
         "dates_for_times",
         "emar",
         cells("emar", "charttime", lambda text: text[:10], 7),
@@ -327,7 +327,7 @@ VALUES = [
         SameResult(),
         "only the day is needed",
     ),
-    refused(
+    refusal_case(
         "29_february_of_a_common_year",
         "labevents",
         cells("labevents", "charttime", "2151-02-29 10:00:00", 1),
@@ -337,7 +337,7 @@ VALUES = [
         column="charttime",
         count=1,
     ),
-    refused(
+    refusal_case(
         "hour_24",
         "emar",
         cells("emar", "charttime", "2151-03-01 24:00:00", 1),
@@ -347,7 +347,7 @@ VALUES = [
         column="charttime",
         count=1,
     ),
-    refused(
+    refusal_case(
         "times_as_seconds",
         "emar",
         cells("emar", "charttime", "5680281600"),
@@ -357,7 +357,7 @@ VALUES = [
         column="charttime",
         count=1727,
     ),
-    refused(
+    refusal_case(
         "year_9999",
         "admissions",
         cells("admissions", "dischtime", "9999-12-31 00:00:00", 1),
@@ -368,7 +368,7 @@ VALUES = [
         count=1,
         is_quick=True,
     ),
-    refused(
+    refusal_case(
         "year_1",
         "labevents",
         cells("labevents", "charttime", "0001-01-01 00:00:00", 5),
@@ -378,7 +378,7 @@ VALUES = [
         column="charttime",
         count=5,
     ),
-    refused(
+    refusal_case(
         "negative_times",
         "labevents",
         cells("labevents", "charttime", lambda text: f"-{text}", 5),
@@ -388,7 +388,7 @@ VALUES = [
         column="charttime",
         count=5,
     ),
-    refused(
+    refusal_case(
         "many_discharges_before_admission",
         "admissions",
         cells("admissions", "dischtime", "2100-01-01 00:00:00", 9),
@@ -421,30 +421,30 @@ VALUES = [
         SameResult(),
         "columns of a fixed width",
     ),
-    refused(
+    refusal_case(
         "leading_zeros_lost",
         "diagnoses_icd",
-        of_nine("diagnoses_icd", lambda code: code.lstrip("0")),
+        change_icd9("diagnoses_icd", lambda code: code.lstrip("0")),
         "lost their leading zeros",
         "(?i)as text",
         "04111 becomes 4111, another disease; invalid codes reveal the fault",
         column="icd_code",
         is_quick=True,
     ),
-    refused(
+    refusal_case(
         "leading_zeros_lost_of_procedures",
         "procedures_icd",
-        of_nine("procedures_icd", lambda code: code.lstrip("0")),
+        change_icd9("procedures_icd", lambda code: code.lstrip("0")),
         "leading zeros",
         "(?i)as text",
         "0331 becomes 331: another procedure, or none",
         column="icd_code",
     ),
     *(
-        refused(
+        refusal_case(
             f"codes_as_floats_in_{table}",
             table,
-            of_nine(table, lambda code: f"{code}.0" if code.isdigit() else code),
+            change_icd9(table, lambda code: f"{code}.0" if code.isdigit() else code),
             "decimal numbers",
             "(?i)as text",
             "numbers have lost the zeros at both ends of the codes",
@@ -452,7 +452,7 @@ VALUES = [
         )
         for table in ("diagnoses_icd", "procedures_icd")
     ),
-    refused(
+    refusal_case(
         "codes_in_cyrillic_letters",
         "diagnoses_icd",
         cells("diagnoses_icd", "icd_code", lambda text: text.replace("E", "\u0415")),
@@ -477,7 +477,7 @@ VALUES = [
         CountedResult(("events", "procedures_icd", "noted"), "mended_code", 1443),
         "spreadsheets and web pages leave them; they have no meaning",
     ),
-    refused(
+    refusal_case(
         "the_letter_o_for_a_zero",
         "diagnoses_icd",
         cells("diagnoses_icd", "icd_code", lambda text: text.replace("0", "O")),
@@ -486,10 +486,10 @@ VALUES = [
         "no code has an O there",
         column="icd_code",
     ),
-    refused(
+    refusal_case(
         "more_than_half_of_a_kind_lost",
         "labevents",
-        cells("labevents", "valuenum", changed_in_turn(str, *[lambda _: ""] * 3)),
+        cells("labevents", "valuenum", cycle_changes(str, *[lambda _: ""] * 3)),
         "more than half",
         "(?i)see",
         "the rest would be a different hospital",
@@ -501,16 +501,16 @@ VALUES = [
         SameResult(),
         "a GSN is a number of six digits",
     ),
-    refused(
+    refusal_case(
         "gsns_of_another_list",
         "prescriptions",
-        cells("prescriptions", "gsn", changed_in_turn(str, *[lambda _: "777777"] * 3)),
+        cells("prescriptions", "gsn", cycle_changes(str, *[lambda _: "777777"] * 3)),
         "lead to a code",
         "(?i)gsn_atc_ndc_mapping",
         "most drugs would have no code",
         column="gsn",
     ),
-    refused(
+    refusal_case(
         "code_spelt_null",
         "diagnoses_icd",
         cells("diagnoses_icd", "icd_code", "NULL", 1),
@@ -523,11 +523,11 @@ VALUES = [
     Case(
         "code_that_is_none",
         "diagnoses_icd",
-        added("diagnoses_icd", lambda row: row["icd_version"] == "10", key="seq_num", icd_code="N/A"),
+        add_copies("diagnoses_icd", lambda row: row["icd_version"] == "10", key="seq_num", icd_code="N/A"),
         CountedResult(("events", "diagnoses_icd", "dropped"), "malformed_code", 1),
         "it would become a separate token",
     ),
-    refused(
+    refusal_case(
         "many_codes_that_are_none",
         "procedures_icd",
         cells("procedures_icd", "icd_code", "unknown"),
@@ -536,7 +536,7 @@ VALUES = [
         "above 0.1 % something else must be wrong",
         column="icd_code",
     ),
-    refused(
+    refusal_case(
         "another_version",
         "procedures_icd",
         cells("procedures_icd", "icd_version", "11", 2),
@@ -549,17 +549,17 @@ VALUES = [
     Case(
         "units_mixed",
         "labevents",
-        twelve_more("10^9/L"),
+        add_twelve("10^9/L"),
         CountedResult(
             ("vocab", "", "counts"),
             "lab_rows_in_other_units",
             12,
-            as_if=twelve_more("K/uL"),
+            as_if=add_twelve("K/uL"),
             results=("vocab", "shards", "labels"),
         ),
         "cuts use all values regardless of unit, so other units must be reported",
     ),
-    refused(
+    refusal_case(
         "administered_in_capitals",
         "emar",
         cells("emar", "event_txt", str.upper),
@@ -568,7 +568,7 @@ VALUES = [
         "only `Administered` counts, and a hospital without drugs is implausible",
     ),
     # whole columns
-    refused(
+    refusal_case(
         "no_value_at_all",
         "labevents",
         cells("labevents", "valuenum", ""),
@@ -576,7 +576,7 @@ VALUES = [
         "(?i)see",
         "a hospital without values is implausible",
     ),
-    refused(
+    refusal_case(
         "no_event_at_all",
         "emar",
         cells("emar", "event_txt", ""),
@@ -584,7 +584,7 @@ VALUES = [
         "(?i)see",
         "a hospital without drugs is implausible",
     ),
-    refused(
+    refusal_case(
         "no_gsn_at_all",
         "prescriptions",
         cells("prescriptions", "gsn", ""),
@@ -593,7 +593,7 @@ VALUES = [
         "no drug could be coded",
         column="gsn",
     ),
-    refused(
+    refusal_case(
         "no_admission_time_at_all",
         "admissions",
         cells("admissions", "admittime", ""),

@@ -50,7 +50,7 @@ def test_conform_returns_the_order_types_and_metadata_of_the_contract() -> None:
 
 def test_missing_column_message_names_column_maker_and_existing_columns() -> None:
     with pytest.raises(
-        ContractError, match=r"things/1: no column weight_kg, time in the output of weigh; it has"
+        ContractError, match=r"things/1: no column weight_kg, time in the output of weigh, which has"
     ):
         conform(things().drop_columns(["weight_kg", "time"]), THINGS, made_by="weigh")
 

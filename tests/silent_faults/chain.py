@@ -77,7 +77,7 @@ def up_to(asset: str) -> Use:
 
 
 @cache
-def again(*assets: str) -> Use:
+def rerun(*assets: str) -> Use:
     """Return a use that materializes only these assets, on the existing files."""
     return lambda sandbox: materialize(sandbox, *assets)
 
@@ -95,7 +95,7 @@ def command(name: str, call: Callable[[Sandbox], object]) -> Use:
     return use
 
 
-def of_input(damage: RawDamage) -> Damage:
+def damage_input(damage: RawDamage) -> Damage:
     """Return a damage from `tests.bad_inputs.damage` that applies to the raw tables of a sandbox."""
     return lambda sandbox: damage(sandbox.raw)
 

@@ -18,7 +18,7 @@ from tests.silent_faults.chain import COHORT, up_to, whole_chain
 from tests.silent_faults.fault import Check, Damage, Expectation, Sandbox, SilentFault
 
 
-def replaced(target: Any, name: str, wrap: Callable[[Any], Any]) -> Damage:
+def replace_function(target: Any, name: str, wrap: Callable[[Any], Any]) -> Damage:
     """Return a damage that replaces `target.name` by `wrap` of the correct function."""
 
     @contextmanager
@@ -30,14 +30,14 @@ def replaced(target: Any, name: str, wrap: Callable[[Any], Any]) -> Damage:
     return damage
 
 
-def of_sets(**columns: pl.Expr) -> Damage:
+def change_sets(**columns: pl.Expr) -> Damage:
     """Return a damage that changes columns of the numbered sets."""
-    return replaced(
+    return replace_function(
         seqsets, "number_sets", lambda right: lambda encounters: right(encounters).with_columns(**columns)
     )
 
 
-def in_set(name: str, title: str, damage: Damage, rule: str, **options: bool) -> SilentFault:
+def set_fault(name: str, title: str, damage: Damage, rule: str, **options: bool) -> SilentFault:
     """Return a fault in the code that a rule of the shards must catch."""
     return SilentFault(
         f"{name}: {title}",
@@ -49,14 +49,14 @@ def in_set(name: str, title: str, damage: Damage, rule: str, **options: bool) ->
     )
 
 
-def other_seed(_: Any) -> Any:
+def use_other_seed(_: Any) -> Any:
     def unit_interval(subject_id: int) -> float:
         return int.from_bytes(split.blake2b(b"43:%d" % subject_id, digest_size=8).digest(), "big") / 2**64
 
     return unit_interval
 
 
-def upper_decile(_: Any) -> Any:
+def use_upper_decile(_: Any) -> Any:
     """Return a `deciles` that puts a value on a cut into the higher decile."""
 
     def deciles(items: np.ndarray, values: np.ndarray, cuts: pl.DataFrame) -> np.ndarray:
@@ -66,7 +66,7 @@ def upper_decile(_: Any) -> Any:
     return deciles
 
 
-def each_token_once(right: Any) -> Any:
+def drop_repeated_tokens(right: Any) -> Any:
     """Return a `gather_sets` that removes repeated tokens, so that multisets become sets."""
 
     def gather_sets(sets: pl.DataFrame, members: pl.DataFrame, **options: bool) -> pa.Table:
@@ -75,7 +75,7 @@ def each_token_once(right: Any) -> Any:
     return gather_sets
 
 
-def latest_first(right: Any) -> Any:
+def sort_latest_first(right: Any) -> Any:
     """Return an `order_of` that sorts the members of a set by descending time."""
 
     def order_of(keys: list[np.ndarray]) -> np.ndarray:
@@ -84,18 +84,18 @@ def latest_first(right: Any) -> Any:
     return order_of
 
 
-def without_backing_off(_: Any) -> Any:
+def never_back_off(_: Any) -> Any:
     def parent_token(token: pl.Expr) -> pl.Expr:
         return pl.when(pl.lit(False)).then(token)
 
     return parent_token
 
 
-def fitted_on_all(right: Any) -> Any:
+def fit_on_all(right: Any) -> Any:
     return lambda layout, rules: right(layout, rules.model_copy(update={"fit_on": "all"}))
 
 
-def without_last_row(right: Any) -> Any:
+def omit_last_row(right: Any) -> Any:
     """Return a `write_numbered` that omits the last event of a kind but counts it as written."""
 
     def write_numbered(events: pl.DataFrame, *place: Any, **options: Any) -> pl.DataFrame:
@@ -105,7 +105,7 @@ def without_last_row(right: Any) -> Any:
     return write_numbered
 
 
-def everything_known(right: Any) -> Any:
+def select_from_the_future(right: Any) -> Any:
     """Return a `select` that acts as if each prediction were made a century later."""
 
     def select(seqsets: Any, rule: Any, subjects: Any, encounters: Any, predict_at_us: np.ndarray) -> Any:
@@ -114,7 +114,7 @@ def everything_known(right: Any) -> Any:
     return select
 
 
-def in_code(name: str, damage: Damage, asset: str, rule: str, *, is_quick: bool = False) -> SilentFault:
+def code_fault(name: str, damage: Damage, asset: str, rule: str, *, is_quick: bool = False) -> SilentFault:
     """Return a fault in the code that a rule of an asset's table must catch."""
     return SilentFault(name, "code", damage, up_to(asset), Expectation(asset, rule), is_quick=is_quick)
 
@@ -123,7 +123,7 @@ FAULTS = [
     SilentFault(
         "split: another seed",
         "code",
-        replaced(split, "unit_interval", other_seed),
+        replace_function(split, "unit_interval", use_other_seed),
         up_to("mimic_subjects"),
         Check("mimic_subjects", "split_is_that_of_the_hash"),
         is_quick=True,
@@ -131,64 +131,64 @@ FAULTS = [
     SilentFault(
         "events: one row of each kind and bucket not written, yet counted",
         "code",
-        replaced(mimic, "write_numbered", without_last_row),
+        replace_function(mimic, "write_numbered", omit_last_row),
         up_to("mimic_events"),
         Check("mimic_events", "rows_reconcile"),
     ),
-    in_code(
+    code_fault(
         "vocabulary: fitted on all patients",
-        replaced(corpus, "training_subjects", fitted_on_all),
+        replace_function(corpus, "training_subjects", fit_on_all),
         "mimic_vocab",
         "procedure_is_counted_in_the_fitted_on_patients_alone",
     ),
-    in_set(
+    set_fault(
         "sets",
         "numbered from a patient's latest stay",
-        of_sets(set_index=pl.col("set_index").max().over("subject_id") - pl.col("set_index")),
+        change_sets(set_index=pl.col("set_index").max().over("subject_id") - pl.col("set_index")),
         "sets_are_in_order_of_start",
         is_quick=True,
     ),
-    in_set(
+    set_fault(
         "sets",
         "begun a day late",
-        of_sets(start=pl.col("start") + pl.duration(days=1)),
+        change_sets(start=pl.col("start") + pl.duration(days=1)),
         "set_starts_with_its_encounter",
     ),
-    in_set(
+    set_fault(
         "sets",
         "gaps in hours for gaps in days",
-        of_sets(days_since_prior=pl.col("days_since_prior") * 24),
+        change_sets(days_since_prior=pl.col("days_since_prior") * 24),
         "days_since_prior_fits_the_starts",
     ),
-    in_set(
+    set_fault(
         "tokens",
         "a value on a cut in the decile above",
-        replaced(tokens, "deciles", upper_decile),
+        replace_function(tokens, "deciles", use_upper_decile),
         "set_holds_the_tokens_of_its_events",
     ),
-    in_set(
+    set_fault(
         "tokens",
         "each only once in a set",
-        replaced(seqsets, "gather_sets", each_token_once),
+        replace_function(seqsets, "gather_sets", drop_repeated_tokens),
         "set_has_as_many_tokens_as_events",
         is_quick=True,
     ),
-    in_set(
+    set_fault(
         "tokens",
         "latest first",
-        replaced(seqsets, "order_of", latest_first),
+        replace_function(seqsets, "order_of", sort_latest_first),
         "tokens_after_the_diagnoses_rise_in_time",
     ),
-    in_code(
+    code_fault(
         "vocabulary: a rare code is not backed off to its parent",
-        replaced(tokens, "parent_token", without_backing_off),
+        replace_function(tokens, "parent_token", never_back_off),
         "mimic_vocab",
         "diagnoses_without_a_token_are_rare_together",
     ),
     SilentFault(
         "features: what came after the prediction is selected",
         "code",
-        replaced(leak_guard, "select", everything_known),
+        replace_function(leak_guard, "select", select_from_the_future),
         whole_chain,
         Check(f"{COHORT}_labels", "no_feature_after_prediction"),
     ),

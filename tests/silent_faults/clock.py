@@ -10,7 +10,7 @@ from pipelines.corpus import seqsets
 from pipelines.events import clock
 from schemas.tables.events import KINDS
 from tests.silent_faults.chain import COHORT, whole_chain
-from tests.silent_faults.chain_code import in_code, replaced
+from tests.silent_faults.chain_code import code_fault, replace_function
 from tests.silent_faults.fault import Check, SilentFault
 
 
@@ -22,7 +22,7 @@ def at_admission(right: clock.Clock) -> clock.Clock:
     return {**right, "available_at": right["time"]}
 
 
-def known_when_dated(right: Any) -> Any:
+def available_when_dated(right: Any) -> Any:
     """Return a `gather_sets` that writes the time of events as the time they are available."""
 
     def gather_sets(sets: pl.DataFrame, members: pl.DataFrame, **options: bool) -> Any:
@@ -45,29 +45,29 @@ def procedures_when_dated(right: Any) -> Any:
 
 
 FAULTS = [
-    in_code(
+    code_fault(
         "clock: a procedure known the day after its chart date",
-        replaced(clock, "PROCEDURE", after_the_chart_date),
+        replace_function(clock, "PROCEDURE", after_the_chart_date),
         "mimic_events",
         "procedure_code_is_known_from_the_end_on",
         is_quick=True,
     ),
-    in_code(
+    code_fault(
         "clock: a diagnosis known at admission",
-        replaced(clock, "DIAGNOSIS", at_admission),
+        replace_function(clock, "DIAGNOSIS", at_admission),
         "mimic_events",
         "diagnosis_is_known_from_the_end_on",
     ),
-    in_code(
+    code_fault(
         "clock: shards say that everything was known when it is dated",
-        replaced(seqsets, "gather_sets", known_when_dated),
+        replace_function(seqsets, "gather_sets", available_when_dated),
         "mimic_seqset",
         "icd_code_is_known_from_the_end_on",
     ),
     SilentFault(
         "clock: models read a procedure as known when it is dated",
         "code",
-        replaced(SeqSets, "read", procedures_when_dated),
+        replace_function(SeqSets, "read", procedures_when_dated),
         whole_chain,
         Check(f"{COHORT}_labels", "no_feature_after_prediction"),
     ),

@@ -18,11 +18,11 @@ def folder_of(sandbox: Sandbox) -> Path:
     return folder
 
 
-def file_with(text: str) -> Damage:
+def write_file(text: str) -> Damage:
     return lambda sandbox: (folder_of(sandbox) / "harm.yaml").write_text(text) and None
 
 
-def file_by(make: Callable[[Path], object]) -> Damage:
+def make_file(make: Callable[[Path], object]) -> Damage:
     def damage(sandbox: Sandbox) -> None:
         make(folder_of(sandbox) / "harm.yaml")
 
@@ -40,21 +40,25 @@ def read_cohorts(sandbox: Sandbox) -> None:
 READ = command("cohorts", read_cohorts)
 
 
-def refused(name: str, damage: Damage, pattern: str) -> SilentFault:
+def refused_file(name: str, damage: Damage, pattern: str) -> SilentFault:
     return SilentFault(name, "input", damage, READ, Refusal("cohorts", pattern))
 
 
 FAULTS = [
-    refused("a tag that makes a Python object", file_with("cohort: !!python/object:os.system x"), "tags"),
-    refused("a tag whose reader crashes", file_with("cohort: !!timestamp no"), "tags"),
-    refused("1,200 brackets", file_with("[" * 1200), "nested more than 32 levels deep"),
-    refused("a pipe nobody writes into", file_by(os.mkfifo), "a pipe"),
-    refused("a device without an end", file_by(lambda path: path.symlink_to("/dev/zero")), "a device"),
-    refused(
+    refused_file(
+        "a tag that makes a Python object", write_file("cohort: !!python/object:os.system x"), "tags"
+    ),
+    refused_file("a tag whose reader crashes", write_file("cohort: !!timestamp no"), "tags"),
+    refused_file("1,200 brackets", write_file("[" * 1200), "nested more than 32 levels deep"),
+    refused_file("a pipe nobody writes into", make_file(os.mkfifo), "a pipe"),
+    refused_file("a device without an end", make_file(lambda path: path.symlink_to("/dev/zero")), "a device"),
+    refused_file(
         "a number of 5,000 digits",
-        file_with(GOOD.replace("hash: [70", "hash: [" + "7" * 5000)),
+        write_file(GOOD.replace("hash: [70", "hash: [" + "7" * 5000)),
         "of reasonable size",
     ),
-    refused("a length of 999,999 years", file_with(GOOD.replace("24 hours", "999999 years")), "is too long"),
-    refused("a list of aliases to itself", file_with("cohort: &a [*a]"), "aliases"),
+    refused_file(
+        "a length of 999,999 years", write_file(GOOD.replace("24 hours", "999999 years")), "is too long"
+    ),
+    refused_file("a list of aliases to itself", write_file("cohort: &a [*a]"), "aliases"),
 ]

@@ -19,7 +19,7 @@ from tests.silent_faults.fault import Damage, Expectation, Findings, Refusal, Sa
 from tests.support.bit_damage import flip_bit, unseen
 
 
-def redone(asset: str) -> Use:
+def rematerialize(asset: str) -> Use:
     """Return a use that materializes only one asset again, on the existing files."""
 
     def use(sandbox: Sandbox) -> Findings:
@@ -30,16 +30,16 @@ def redone(asset: str) -> Use:
     return use
 
 
-def in_layout(change: Callable[[Layout], object]) -> Damage:
+def change_layout(change: Callable[[Layout], object]) -> Damage:
     return lambda sandbox: change(Layout(sandbox.mimic)) and None
 
 
-def flipped(file: Callable[[Layout], Path]) -> Damage:
+def flip_middle_bit(file: Callable[[Layout], Path]) -> Damage:
     """Return a damage that flips one bit in the middle of a file, without a change of size or time."""
-    return in_layout(lambda layout: flip_bit(file(layout), 0.5))
+    return change_layout(lambda layout: flip_bit(file(layout), 0.5))
 
 
-def rewritten(file: Callable[[Layout], Path], change: Callable[[pl.DataFrame], pl.DataFrame]) -> Damage:
+def rewrite_table(file: Callable[[Layout], Path], change: Callable[[pl.DataFrame], pl.DataFrame]) -> Damage:
     """Return a damage that writes another valid table under the same contract."""
 
     def damage(layout: Layout) -> None:
@@ -48,10 +48,10 @@ def rewritten(file: Callable[[Layout], Path], change: Callable[[pl.DataFrame], p
         with unseen(path):
             pq.write_table(change(pl.read_parquet(path)).to_arrow().cast(schema), path)
 
-    return in_layout(damage)
+    return change_layout(damage)
 
 
-def first(folder: Path, pattern: str) -> Path:
+def first_file(folder: Path, pattern: str) -> Path:
     return sorted(folder.glob(pattern))[0]
 
 
@@ -62,7 +62,7 @@ def swap_splits(subjects: pl.DataFrame) -> pl.DataFrame:
 
 def shard_of_another_vocabulary(layout: Layout) -> None:
     """Change a shard's card as if the shard had been copied from another run."""
-    card = first(layout.seqset, "*.card.json")
+    card = first_file(layout.seqset, "*.card.json")
     sha256 = StepCard.read(layout.cards, "seqset").hashes["vocab"]
     card.write_text(card.read_text().replace(sha256, "0" * 64))
 
@@ -86,7 +86,7 @@ def check_beside_a_neighbour(sandbox: Sandbox) -> Findings:
     return Findings(rules={("mimic_encounters", result.rule.name) for result in outcome.failed("ERROR")})
 
 
-def ill_beside_a_neighbour(layout: Layout) -> None:
+def invalidate_beside_a_neighbour(layout: Layout) -> None:
     shutil.copy(layout.encounters, layout.root.parent / "sound.parquet")
     schema = pq.read_schema(layout.encounters)
     ill = pl.read_parquet(layout.encounters).with_columns(end=pl.col("start") - pl.duration(days=1))
@@ -111,79 +111,81 @@ FAULTS = [
     SilentFault(
         "a bit of the events flipped",
         "output",
-        flipped(lambda layout: first(layout.events, "LAB-*.parquet")),
-        redone("mimic_vocab"),
+        flip_middle_bit(lambda layout: first_file(layout.events, "LAB-*.parquet")),
+        rematerialize("mimic_vocab"),
         changed_file("mimic_vocab", "mimic_events"),
         is_quick=True,
     ),
     SilentFault(
         "a bit of the stays flipped",
         "output",
-        flipped(lambda layout: layout.encounters),
-        redone(LABELS),
+        flip_middle_bit(lambda layout: layout.encounters),
+        rematerialize(LABELS),
         changed_file(LABELS, "mimic_encounters"),
     ),
     SilentFault(
         "test and training patients swapped",
         "output",
-        rewritten(lambda layout: layout.subjects, swap_splits),
-        redone("mimic_vocab"),
+        rewrite_table(lambda layout: layout.subjects, swap_splits),
+        rematerialize("mimic_vocab"),
         changed_file("mimic_vocab", "mimic_subjects"),
     ),
     SilentFault(
         "test and training patients swapped, and a step called as a function",
         "output",
-        rewritten(lambda layout: layout.subjects, swap_splits),
+        rewrite_table(lambda layout: layout.subjects, swap_splits),
         FIT_VOCAB,
         changed_file("fit_vocab", "mimic_subjects"),
     ),
     SilentFault(
         "the drug lookup lost",
         "output",
-        in_layout(lambda layout: layout.drug_lookup.unlink()),
-        redone("mimic_vocab"),
+        change_layout(lambda layout: layout.drug_lookup.unlink()),
+        rematerialize("mimic_vocab"),
         Refusal("mimic_vocab", "mimic_drug_lookup wrote this file, but it is missing"),
     ),
     SilentFault(
         "a vocabulary cut to its first half",
         "output",
-        rewritten(lambda layout: layout.vocab, lambda vocab: vocab.head(vocab.height // 2)),
-        redone("mimic_seqset"),
+        rewrite_table(lambda layout: layout.vocab, lambda vocab: vocab.head(vocab.height // 2)),
+        rematerialize("mimic_seqset"),
         changed_file("mimic_seqset", "mimic_vocab"),
     ),
     SilentFault(
         "a vocabulary of an earlier run",
         "output",
-        rewritten(lambda layout: layout.vocab, lambda vocab: vocab.with_columns(pl.col("count_train") + 1)),
+        rewrite_table(
+            lambda layout: layout.vocab, lambda vocab: vocab.with_columns(pl.col("count_train") + 1)
+        ),
         READ_SHARDS,
         changed_file("reading the shards", "mimic_vocab"),
     ),
     SilentFault(
         "a bit of a shard flipped",
         "output",
-        flipped(lambda layout: first(layout.seqset, "*.parquet")),
+        flip_middle_bit(lambda layout: first_file(layout.seqset, "*.parquet")),
         READ_SHARDS,
         changed_file("reading the shards", "mimic_seqset"),
     ),
     SilentFault(
         "a shard of another vocabulary",
         "output",
-        in_layout(shard_of_another_vocabulary),
+        change_layout(shard_of_another_vocabulary),
         READ_SHARDS,
         changed_file("reading the shards", "mimic_seqset"),
     ),
     SilentFault(
         "all laboratory values lost",
         "output",
-        in_layout(lambda layout: first(layout.events, "LAB-*.parquet").unlink()),
-        redone("mimic_vocab"),
+        change_layout(lambda layout: first_file(layout.events, "LAB-*.parquet").unlink()),
+        rematerialize("mimic_vocab"),
         Refusal("mimic_vocab", "mimic_events wrote this file, but it is missing"),
     ),
     SilentFault(
         "a count on a step's card edited",
         "output",
-        in_layout(lambda layout: flip_bit(layout.cards / "events.card.json", 0.5)),
-        redone("mimic_vocab"),
+        change_layout(lambda layout: flip_bit(layout.cards / "events.card.json", 0.5)),
+        rematerialize("mimic_vocab"),
         Refusal(
             "mimic_vocab",
             r"events\.card\.json: this is not a valid step card.*materialize mimic_events again",
@@ -193,13 +195,13 @@ FAULTS = [
         "the input edited in its size and time",
         "surroundings",
         edit_input,
-        redone("mimic_encounters"),
+        rematerialize("mimic_encounters"),
         Refusal("mimic_encounters", "the files have changed since it was made; materialize it again first"),
     ),
     SilentFault(
         "stays that end before they begin, beside a neighbour `mimic1` of the folder `mimic[1]`",
         "output",
-        in_layout(ill_beside_a_neighbour),
+        change_layout(invalidate_beside_a_neighbour),
         check_beside_a_neighbour,
         Expectation("mimic_encounters", "end_is_after_start"),
     ),

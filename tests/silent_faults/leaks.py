@@ -27,7 +27,7 @@ CLASSES = ("I", "II", "IX")
 
 
 @cache
-def audited(clock: str = "available_at", classes: tuple[str, ...] = ()) -> Use:
+def run_audit(clock: str = "available_at", classes: tuple[str, ...] = ()) -> Use:
     """Return a use that audits the synthetic hospital, creating one without a leak if there is none."""
 
     def use(sandbox: Sandbox) -> Findings:
@@ -50,7 +50,7 @@ def audited(clock: str = "available_at", classes: tuple[str, ...] = ()) -> Use:
     return use
 
 
-def planted(
+def leak_fault(
     name: str,
     plant: Plant,
     pattern: str,
@@ -65,11 +65,11 @@ def planted(
         write_leaky_hospital(sandbox.folder / "leaky", plant, clock=clock, classes=classes)
 
     return SilentFault(
-        f"leak: {name}", "output", damage, audited(clock, classes), Oddity(ASSET, pattern), **options
+        f"leak: {name}", "output", damage, run_audit(clock, classes), Oddity(ASSET, pattern), **options
     )
 
 
-def code(token: str, *, of_dead: float, of_others: float = 0.0, hour: float = 1.0) -> Plant:
+def plant_code(token: str, *, of_dead: float, of_others: float = 0.0, hour: float = 1.0) -> Plant:
     """Return a plant that adds a token to a share of the stays with the outcome, and of the others."""
 
     def plant(stay: Stay) -> None:
@@ -104,7 +104,7 @@ def early_hour(stay: Stay) -> None:
     ]
 
 
-def in_history(stay: Stay) -> None:
+def plant_in_history(stay: Stay) -> None:
     if stay.label is True and stay.rng.random() < 0.6:
         stay.prior_events.append(("LAB:9_Q1", 2.0, 2.0))
 
@@ -118,12 +118,12 @@ def stored_late(stay: Stay) -> None:
         stay.add("LAB:9_Q1", 20.0, available_hour=60.0)
 
 
-def of_its_class(stay: Stay) -> None:
+def plant_class_code(stay: Stay) -> None:
     if stay.label == "IX":
         stay.add("PR:0DTJ4ZZ")
 
 
-def died_already(stay: Stay) -> None:
+def plant_early_outcome(stay: Stay) -> None:
     if stay.label is True and stay.rng.random() < 0.5:
         stay.is_early = True
         stay.add("LAB:1_Q10", 2.0)
@@ -165,7 +165,7 @@ def label_rows(sandbox: Sandbox, change: Any) -> None:
     write_table(change(table), file, labels_schema("bool"), made_by="test", metadata={"task": task})
 
 
-def in_two_splits(table: pa.Table) -> pa.Table:
+def label_in_two_splits(table: pa.Table) -> pa.Table:
     """Also label the stays before the index stays, in another split."""
     earlier_stays = table.set_column(1, "index_encounter", pa.array(np.arange(0, 2 * len(table), 2)))
     start = earlier_stays["index_start"].cast(pa.int64()).to_numpy() - 100 * 86_400_000_000
@@ -177,71 +177,80 @@ def in_two_splits(table: pa.Table) -> pa.Table:
     return pa.concat_tables([table, earlier_stays], promote_options="permissive")
 
 
-def twice(table: pa.Table) -> pa.Table:
+def duplicate_stays(table: pa.Table) -> pa.Table:
     return pa.concat_tables([table, table.slice(0, 50)])
 
 
 FAULTS = [
-    planted(
+    leak_fault(
         "do-not-resuscitate order on the first day",
-        code("DX:Z66", of_dead=0.3, of_others=0.02),
+        plant_code("DX:Z66", of_dead=0.3, of_others=0.02),
         "Do-not-res",
         is_quick=True,
     ),
-    planted(
-        "palliative care on the first day", code("DX:Z515", of_dead=0.3, of_others=0.03), "Palliative care"
+    leak_fault(
+        "palliative care on the first day",
+        plant_code("DX:Z515", of_dead=0.3, of_others=0.03),
+        "Palliative care",
     ),
-    planted("brain death on the first day", code("DX:G9382", of_dead=0.1), "Brain death"),
-    planted(
+    leak_fault("brain death on the first day", plant_code("DX:G9382", of_dead=0.1), "Brain death"),
+    leak_fault(
         "code of ventilation over 96 hours, dated by its first day",
-        code("PR:5A1955Z", of_dead=0.3, of_others=0.1),
+        plant_code("PR:5A1955Z", of_dead=0.3, of_others=0.1),
         "Length of a treatment",
     ),
-    planted(
+    leak_fault(
         "where the patient was discharged to, as a token",
-        code("ITEM:DISCHARGE//HOSPICE", of_dead=0.4),
+        plant_code("ITEM:DISCHARGE//HOSPICE", of_dead=0.4),
         "How the stay ended",
     ),
-    planted(
+    leak_fault(
         "test done to the dying alone",
-        code("LAB:9_Q1", of_dead=0.5),
+        plant_code("LAB:9_Q1", of_dead=0.5),
         "LAB:9_Q1 in the index stay",
         is_quick=True,
     ),
-    planted(
+    leak_fault(
         "drug of the dying, dated back to the first hour",
-        code("MED:N02AA01", of_dead=0.5, hour=0.0),
+        plant_code("MED:N02AA01", of_dead=0.5, hour=0.0),
         "MED:N02AA01 in the index stay",
     ),
-    planted("the label itself, as a token", label_token, "ITEM:YES in the index stay"),
-    planted("no drug written for those who die", no_drugs, "Number of MED events"),
-    planted("more events of those who die", many_events, "Number of events in the index stay"),
-    planted("order of the events", order, "PR:0DTJ4ZZ comes first"),
-    planted("hour of the first event", early_hour, "Hour of the first event"),
-    planted("test of the stay before, added later", in_history, "LAB:9_Q1 before it"),
-    planted("days since the stay before", waiting, "Days since the stay before"),
-    planted(
+    leak_fault("the label itself, as a token", label_token, "ITEM:YES in the index stay"),
+    leak_fault("no drug written for those who die", no_drugs, "Number of MED events"),
+    leak_fault("more events of those who die", many_events, "Number of events in the index stay"),
+    leak_fault("order of the events", order, "PR:0DTJ4ZZ comes first"),
+    leak_fault("hour of the first event", early_hour, "Hour of the first event"),
+    leak_fault("test of the stay before, added later", plant_in_history, "LAB:9_Q1 before it"),
+    leak_fault("days since the stay before", waiting, "Days since the stay before"),
+    leak_fault(
         "value stored after the prediction, by preset paper",
         stored_late,
         "LAB seen before they were known",
         clock="time",
     ),
-    planted(
-        "procedure that stands for a class", of_its_class, r"PR:0DTJ4ZZ in the index stay", classes=CLASSES
+    leak_fault(
+        "procedure that stands for a class",
+        plant_class_code,
+        r"PR:0DTJ4ZZ in the index stay",
+        classes=CLASSES,
     ),
-    planted("dead by the prediction and kept", died_already, "The outcome had come"),
-    SilentFault("leak: selector looks half a day ahead", "code", selector_looks_ahead, audited(), FUTURE),
+    leak_fault("dead by the prediction and kept", plant_early_outcome, "The outcome had come"),
+    SilentFault("leak: selector looks half a day ahead", "code", selector_looks_ahead, run_audit(), FUTURE),
     SilentFault(
-        "leak: later stay numbered before the index stay", "output", later_stay_first, audited(), FUTURE
+        "leak: later stay numbered before the index stay", "output", later_stay_first, run_audit(), FUTURE
     ),
     SilentFault(
         "leak: patients trained on are tested on by another stay",
         "model",
-        partial(label_rows, change=in_two_splits),
-        audited(),
+        partial(label_rows, change=label_in_two_splits),
+        run_audit(),
         FUTURE,
     ),
     SilentFault(
-        "leak: stays that are predicted twice", "output", partial(label_rows, change=twice), audited(), FUTURE
+        "leak: stays that are predicted twice",
+        "output",
+        partial(label_rows, change=duplicate_stays),
+        run_audit(),
+        FUTURE,
     ),
 ]

@@ -22,13 +22,13 @@ from schemas.errors import NestError
 from schemas.io import atomic
 from schemas.layout import Layout
 from schemas.settings import Settings
-from tests.silent_faults.chain import COHORT, again, command, up_to
+from tests.silent_faults.chain import COHORT, command, rerun, up_to
 from tests.silent_faults.fault import Damage, Refusal, Sandbox, SilentFault, Use
 
 FOREIGN = "was not made here, or was changed since"
 
 
-def put(place: Callable[[Sandbox], Path], content: bytes = b"a user's own") -> Damage:
+def put_file(place: Callable[[Sandbox], Path], content: bytes = b"a user's own") -> Damage:
     """Return a damage that puts a user's file at a path, creating its folders."""
 
     def damage(sandbox: Sandbox) -> None:
@@ -43,15 +43,15 @@ def put_table(place: Callable[[Sandbox], Path]) -> Damage:
     """Return a damage that puts a user's Parquet file at a path."""
     buffer = io.BytesIO()
     pl.DataFrame({"subject_id": [1, 2]}).write_parquet(buffer)
-    return put(place, buffer.getvalue())
+    return put_file(place, buffer.getvalue())
 
 
-def copied(source: Callable[[Sandbox], Path], place: Callable[[Sandbox], Path]) -> Damage:
+def copy_table(source: Callable[[Sandbox], Path], place: Callable[[Sandbox], Path]) -> Damage:
     """Return a damage that copies a table from one path to another."""
-    return lambda sandbox: put(place, source(sandbox).read_bytes())(sandbox)
+    return lambda sandbox: put_file(place, source(sandbox).read_bytes())(sandbox)
 
 
-def of_command(*arguments: str) -> Use:
+def run_command_line(*arguments: str) -> Use:
     """Return a use of `python -m nest_model`; `@` in an argument stands for the folder of the sandbox."""
 
     def call(sandbox: Sandbox) -> None:
@@ -99,13 +99,13 @@ PRETRAIN = ("pretrain", "--seqset", "@/none", "--subjects", "@/none", "--vocab",
 REPORT = ("report", "--root", "@/none", "--cohorts", COHORT, "--preset", "default", "--out", "@/out")
 
 
-def into_folder(output: str, arguments: tuple[str, ...], file: str) -> SilentFault:
+def output_folder_fault(output: str, arguments: tuple[str, ...], file: str) -> SilentFault:
     """Return the fault of a command whose output folder contains a user's file."""
     return SilentFault(
         f"{output} is to be written into a folder of the user's",
         "model",
-        put(lambda sandbox: sandbox.folder / "out" / file),
-        of_command(*arguments),
+        put_file(lambda sandbox: sandbox.folder / "out" / file),
+        run_command_line(*arguments),
         Refusal(
             f"nest_model {arguments[0]}", f"contains files that were not made here, such as {re.escape(file)}"
         ),
@@ -116,7 +116,7 @@ FAULTS: list[SilentFault] = [
     SilentFault(
         "a real table lies where the synthetic MIMIC-IV is written",
         "input",
-        put(lambda sandbox: sandbox.raw / "hosp" / "patients.csv.gz"),
+        put_file(lambda sandbox: sandbox.raw / "hosp" / "patients.csv.gz"),
         command("synthetic mimic", synthetic_mimic),
         Refusal("synthetic mimic", rf"patients\.csv\.gz: {FOREIGN}"),
         is_quick=True,
@@ -124,21 +124,21 @@ FAULTS: list[SilentFault] = [
     SilentFault(
         "a real table lies unpacked beside the synthetic ones",
         "input",
-        put(lambda sandbox: sandbox.raw / "hosp" / "labevents.csv"),
+        put_file(lambda sandbox: sandbox.raw / "hosp" / "labevents.csv"),
         command("synthetic mimic", synthetic_mimic),
         Refusal("synthetic mimic", rf"labevents\.csv: {FOREIGN}"),
     ),
     SilentFault(
         "real tables lie in the data folder's raw, and NEST_MIMIC_DIR is unset",
         "input",
-        put(lambda sandbox: sandbox.folder / "default" / "mimic" / "raw" / "hosp" / "patients.csv.gz"),
+        put_file(lambda sandbox: sandbox.folder / "default" / "mimic" / "raw" / "hosp" / "patients.csv.gz"),
         command("mimic_raw", default_input),
         Refusal("mimic_raw", rf"patients\.csv\.gz: {FOREIGN}.*set NEST_MIMIC_DIR"),
     ),
     SilentFault(
         "a real file lies where the synthetic Instacart is written",
         "input",
-        put(lambda sandbox: sandbox.folder / "instacart" / "orders.csv"),
+        put_file(lambda sandbox: sandbox.folder / "instacart" / "orders.csv"),
         command(
             "synthetic instacart",
             lambda sandbox: write_instacart(sandbox.folder / "instacart", users=40, seed=1),
@@ -157,15 +157,15 @@ FAULTS: list[SilentFault] = [
     SilentFault(
         "predictions are to be written over a vocabulary",
         "output",
-        copied(
+        copy_table(
             lambda sandbox: sandbox.mimic / "vocab.parquet",
             lambda sandbox: sandbox.folder / "out" / "vocab.parquet",
         ),
-        of_command(*PREDICT),
+        run_command_line(*PREDICT),
         Refusal("nest_model predict", r"vocab\.parquet: this is a table of another kind \(vocab\)"),
     ),
-    into_folder("a model", PRETRAIN, "README.md"),
-    into_folder("a report", REPORT, "report.html"),
+    output_folder_fault("a model", PRETRAIN, "README.md"),
+    output_folder_fault("a report", REPORT, "report.html"),
     SilentFault(
         "new patients are to be tokenized into another run's folder",
         "output",
@@ -184,39 +184,39 @@ FAULTS: list[SilentFault] = [
     SilentFault(
         "notes of the user's lie among the events",
         "output",
-        put(lambda sandbox: sandbox.mimic / "events" / "notes.txt"),
-        again("mimic_events"),
+        put_file(lambda sandbox: sandbox.mimic / "events" / "notes.txt"),
+        rerun("mimic_events"),
         Refusal("mimic_events", rf"notes\.txt: {FOREIGN}"),
     ),
     SilentFault(
         "a copy of a shard lies among the shards",
         "output",
-        copied(
+        copy_table(
             lambda sandbox: sandbox.mimic / "seqset" / "shard-00000.parquet",
             lambda sandbox: sandbox.mimic / "seqset" / "shard-00000 (copy).parquet",
         ),
-        again("mimic_seqset"),
+        rerun("mimic_seqset"),
         Refusal("mimic_seqset", rf"\(copy\)\.parquet: {FOREIGN}"),
     ),
     SilentFault(
         "the vocabulary was replaced by a table of the user's",
         "output",
         put_table(lambda sandbox: sandbox.mimic / "vocab.parquet"),
-        again("mimic_vocab"),
+        rerun("mimic_vocab"),
         Refusal("mimic_vocab", r"vocab\.parquet: this is not a table of ours"),
     ),
     SilentFault(
         "an attrition table that the user edited lies in a cohort's folder",
         "output",
-        put(lambda sandbox: sandbox.mimic / "cohorts" / COHORT / "attrition.csv"),
-        again(f"{COHORT}_labels"),
+        put_file(lambda sandbox: sandbox.mimic / "cohorts" / COHORT / "attrition.csv"),
+        rerun(f"{COHORT}_labels"),
         Refusal(f"{COHORT}_labels", rf"attrition\.csv: {FOREIGN}"),
     ),
     SilentFault(
         "a run was killed while it replaced the events, and notes of the user's lay among them",
         "output",
         killed_in_the_middle,
-        again("mimic_events"),
+        rerun("mimic_events"),
         Refusal("mimic_events", rf"notes\.txt: {FOREIGN}"),
     ),
     SilentFault(

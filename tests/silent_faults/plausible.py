@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from tests.bad_inputs.damage import Damage, Row, both, cells, rows
-from tests.silent_faults.chain import of_input, up_to
+from tests.bad_inputs.damage import Damage, Row, cells, combine, rows
+from tests.silent_faults.chain import damage_input, up_to
 from tests.silent_faults.fault import Expectation, SilentFault
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -12,11 +12,11 @@ YEAR = 365 * DAY
 CREATININE, UMOL_PER_MG_DL = "50912", 88.4
 
 
-def later(by: timedelta) -> Callable[[str], str]:
+def shift_time(by: timedelta) -> Callable[[str], str]:
     return lambda text: str(datetime.fromisoformat(text) + by)
 
 
-def dated_later(by: timedelta) -> Callable[[str], str]:
+def shift_date(by: timedelta) -> Callable[[str], str]:
     return lambda text: str((datetime.fromisoformat(text) + by).date())
 
 
@@ -28,15 +28,15 @@ def whole_hour(text: str) -> str:
     return f"{text[:13]}:00:00"
 
 
-def moved(table: str, by: timedelta, *columns: str) -> Damage:
-    return both(*(cells(table, column, later(by)) for column in columns))
+def shift_columns(table: str, by: timedelta, *columns: str) -> Damage:
+    return combine(*(cells(table, column, shift_time(by)) for column in columns))
 
 
-def labs(by: timedelta) -> Damage:
-    return moved("labevents", by, "charttime", "storetime")
+def shift_labs(by: timedelta) -> Damage:
+    return shift_columns("labevents", by, "charttime", "storetime")
 
 
-def twice(table: str, *numbers: str) -> Damage:
+def duplicate_rows(table: str, *numbers: str) -> Damage:
     """Return a damage that appends a copy of every row under new numbers."""
 
     def change(records: list[Row]) -> list[Row]:
@@ -66,143 +66,155 @@ def creatinine_in_umol(of: Callable[[Row], bool]) -> Damage:
     return rows("labevents", change)
 
 
-def of_events(name: str, damage: Damage, rule: str, *, is_quick: bool = False) -> SilentFault:
+def event_fault(name: str, damage: Damage, rule: str, *, is_quick: bool = False) -> SilentFault:
     expectation = Expectation("mimic_events", rule)
-    return SilentFault(name, "input", of_input(damage), up_to("mimic_events"), expectation, is_quick=is_quick)
-
-
-def of_stays(name: str, damage: Damage, rule: str) -> SilentFault:
     return SilentFault(
-        name, "input", of_input(damage), up_to("mimic_encounters"), Expectation("mimic_encounters", rule)
+        name, "input", damage_input(damage), up_to("mimic_events"), expectation, is_quick=is_quick
+    )
+
+
+def stay_fault(name: str, damage: Damage, rule: str) -> SilentFault:
+    return SilentFault(
+        name, "input", damage_input(damage), up_to("mimic_encounters"), Expectation("mimic_encounters", rule)
     )
 
 
 FAULTS = [
-    of_events(
+    event_fault(
         "laboratory times a year early",
-        labs(-YEAR),
+        shift_labs(-YEAR),
         "most_laboratory_values_lie_near_their_stays",
         is_quick=True,
     ),
-    of_events(
+    event_fault(
         "laboratory times 7 hours early",
-        labs(-7 * HOUR),
+        shift_labs(-7 * HOUR),
         "laboratory_values_seldom_precede_their_stays",
     ),
-    of_events("laboratory times 7 hours late", labs(7 * HOUR), "laboratory_values_begin_with_their_stays"),
-    of_events(
+    event_fault(
+        "laboratory times 7 hours late", shift_labs(7 * HOUR), "laboratory_values_begin_with_their_stays"
+    ),
+    event_fault(
         "laboratory times all at midnight",
-        both(*(cells("labevents", column, midnight) for column in ("charttime", "storetime"))),
+        combine(*(cells("labevents", column, midnight) for column in ("charttime", "storetime"))),
         "most_laboratory_values_have_times_of_day",
     ),
-    of_events(
+    event_fault(
         "laboratory times cut to the hour",
         cells("labevents", "charttime", whole_hour),
         "laboratory_values_have_minutes",
     ),
-    of_events(
+    event_fault(
         "store times lost",
         cells("labevents", "storetime", ""),
         "most_laboratory_values_are_known_after_they_happen",
     ),
-    of_events(
+    event_fault(
         "store times three months late",
-        moved("labevents", 90 * DAY, "storetime"),
+        shift_columns("labevents", 90 * DAY, "storetime"),
         "most_laboratory_values_are_known_within_a_week",
     ),
-    of_events(
+    event_fault(
         "drugs given 7 hours early",
-        moved("emar", -7 * HOUR, "charttime"),
+        shift_columns("emar", -7 * HOUR, "charttime"),
         "drugs_seldom_precede_their_stays",
     ),
-    of_events(
-        "drugs given 7 hours late", moved("emar", 7 * HOUR, "charttime"), "drugs_seldom_follow_their_stays"
+    event_fault(
+        "drugs given 7 hours late",
+        shift_columns("emar", 7 * HOUR, "charttime"),
+        "drugs_seldom_follow_their_stays",
     ),
-    of_events("drugs given a year late", moved("emar", YEAR, "charttime"), "most_drugs_lie_near_their_stays"),
-    of_events(
+    event_fault(
+        "drugs given a year late", shift_columns("emar", YEAR, "charttime"), "most_drugs_lie_near_their_stays"
+    ),
+    event_fault(
         "procedures two months late",
-        cells("procedures_icd", "chartdate", dated_later(60 * DAY)),
+        cells("procedures_icd", "chartdate", shift_date(60 * DAY)),
         "most_procedures_lie_near_their_stays",
     ),
-    of_events(
+    event_fault(
         "discharges a day late",
-        moved("admissions", DAY, "dischtime"),
+        shift_columns("admissions", DAY, "dischtime"),
         "drugs_last_until_their_stays_end",
     ),
-    of_events(
+    event_fault(
         "three values of 1e308", cells("labevents", "valuenum", "1e308", 3), "value_is_of_a_usual_size"
     ),
-    of_events(
+    event_fault(
         "creatinine in µmol/L under its old unit",
         creatinine_in_umol(lambda _: True),
         "medians_of_items_are_usual",
     ),
-    of_events(
+    event_fault(
         "creatinine in µmol/L of a tenth of the patients",
         creatinine_in_umol(lambda row: row["subject_id"].endswith("3")),
         "values_of_items_are_possible",
     ),
-    of_events(
+    event_fault(
         "the sexes exchanged",
         cells("patients", "gender", lambda text: "M" if text == "F" else "F"),
         "most_codes_of_one_sex_fit_the_subject",
     ),
-    of_events(
+    event_fault(
         "laboratory rows doubled under other numbers",
-        twice("labevents", "labevent_id"),
+        duplicate_rows("labevents", "labevent_id"),
         "most_laboratory_values_are_recorded_once",
     ),
-    of_events("doses doubled", twice("emar", "emar_id", "emar_seq"), "most_drugs_are_recorded_once"),
-    of_events(
+    event_fault(
+        "doses doubled", duplicate_rows("emar", "emar_id", "emar_seq"), "most_drugs_are_recorded_once"
+    ),
+    event_fault(
         "the second half of the laboratory file lost",
         first_half("labevents"),
         "laboratory_values_are_spread_over_the_subjects",
     ),
-    of_events("half of the diagnoses lost", first_half("diagnoses_icd"), "stays_have_diagnoses"),
-    of_stays(
-        "stays doubled under other numbers", twice("admissions", "hadm_id"), "most_stays_are_recorded_once"
+    event_fault("half of the diagnoses lost", first_half("diagnoses_icd"), "stays_have_diagnoses"),
+    stay_fault(
+        "stays doubled under other numbers",
+        duplicate_rows("admissions", "hadm_id"),
+        "most_stays_are_recorded_once",
     ),
-    of_stays(
+    stay_fault(
         "deaths two years early",
-        cells("patients", "dod", dated_later(-2 * YEAR)),
+        cells("patients", "dod", shift_date(-2 * YEAR)),
         "most_stays_precede_death",
     ),
-    of_stays(
+    stay_fault(
         "a stay of 110 years",
-        cells("admissions", "dischtime", later(110 * YEAR), 1),
+        cells("admissions", "dischtime", shift_time(110 * YEAR), 1),
         "stays_last_under_ten_years",
     ),
-    of_stays(
+    stay_fault(
         "discharges two years late",
-        moved("admissions", 2 * YEAR, "dischtime"),
+        shift_columns("admissions", 2 * YEAR, "dischtime"),
         "most_stays_last_under_a_year",
     ),
-    of_stays(
+    stay_fault(
         "death in every stay",
         cells("admissions", "hospital_expire_flag", "1"),
         "most_stays_are_mostly_survived",
     ),
-    of_stays(
+    stay_fault(
         "admissions all at midnight",
         cells("admissions", "admittime", midnight),
         "most_stays_start_at_times_of_day",
     ),
-    of_stays(
+    stay_fault(
         "admissions cut to the hour",
         cells("admissions", "admittime", whole_hour),
         "stays_start_at_all_minutes",
     ),
-    of_stays(
+    stay_fault(
         "ages 40 years too high",
         cells("patients", "anchor_age", lambda text: str(int(text) + 40)),
         "stays_are_of_the_under_100",
     ),
-    of_stays(
+    stay_fault(
         "ages 30 years too low",
         cells("patients", "anchor_age", lambda text: str(max(int(text) - 30, 0))),
         "stays_are_of_adults",
     ),
-    of_stays(
+    stay_fault(
         "the second half of the admissions lost",
         first_half("admissions"),
         "stays_are_spread_over_the_subjects",

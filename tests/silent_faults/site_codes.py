@@ -25,7 +25,7 @@ def cdm_of(sandbox: Sandbox) -> Path:
     return folder
 
 
-def in_cdm(table: str, column: str, change: Change) -> Damage:
+def change_cdm(table: str, column: str, change: Change) -> Damage:
     """Return a damage that changes the values in a column of a CDM table."""
 
     def damage(sandbox: Sandbox) -> None:
@@ -35,7 +35,7 @@ def in_cdm(table: str, column: str, change: Change) -> Damage:
     return damage
 
 
-def of_nine(change: Change, *, prefix: str) -> Change:
+def change_icd9(change: Change, *, prefix: str) -> Change:
     """Return a change that applies only to numeric codes whose type column says ICD-9."""
     is_nine = (pl.col(f"{prefix}_TYPE").str.strip_chars().str.zfill(2) == "09") & pl.col(prefix).str.contains(
         r"^[\d.]+\s*$"
@@ -60,7 +60,7 @@ def meds_of(sandbox: Sandbox) -> Path:
     return folder if folder.exists() else omop_dataset(folder, "meds_etl")
 
 
-def in_meds(old: str, new: str) -> Damage:
+def change_meds(old: str, new: str) -> Damage:
     """Return a damage that spells some codes differently."""
 
     def damage(sandbox: Sandbox) -> None:
@@ -73,82 +73,82 @@ def read_meds(sandbox: Sandbox) -> Findings:
     return up_to("meds", "events")(sandbox, meds_dir=str(meds_of(sandbox)))
 
 
-def cdm(name: str, table: str, column: str, change: Change, says: str) -> SilentFault:
+def cdm_fault(name: str, table: str, column: str, change: Change, says: str) -> SilentFault:
     return SilentFault(
         f"PCORnet {table}: {name}",
         "input",
-        in_cdm(table, column, change),
+        change_cdm(table, column, change),
         read_cdm,
         Refusal("pcornet_events", f"{table}: column {column}: .*{says}"),
     )
 
 
-def meds(name: str, old: str, new: str, caught_by: Catch) -> SilentFault:
-    return SilentFault(f"MEDS: {name}", "input", in_meds(old, new), read_meds, caught_by)
+def meds_fault(name: str, old: str, new: str, caught_by: Catch) -> SilentFault:
+    return SilentFault(f"MEDS: {name}", "input", change_meds(old, new), read_meds, caught_by)
 
 
 FAULTS = [
-    cdm(
+    cdm_fault(
         "leading zeros of ICD-9 lost",
         "DIAGNOSIS",
         "DX",
-        of_nine(lambda code: without_dot(code).str.strip_chars_start("0"), prefix="DX"),
+        change_icd9(lambda code: without_dot(code).str.strip_chars_start("0"), prefix="DX"),
         "zeros",
     ),
-    cdm(
+    cdm_fault(
         "ICD-9 codes as decimal numbers",
         "DIAGNOSIS",
         "DX",
-        of_nine(lambda code: without_dot(code) + ".0", prefix="DX"),
+        change_icd9(lambda code: without_dot(code) + ".0", prefix="DX"),
         "decimal numbers",
     ),
-    cdm(
+    cdm_fault(
         "zeros before a code with its dot lost",
         "DIAGNOSIS",
         "DX",
-        of_nine(lambda code: code.str.strip_chars_start("0"), prefix="DX"),
+        change_icd9(lambda code: code.str.strip_chars_start("0"), prefix="DX"),
         "decimal numbers",
     ),
-    cdm(
+    cdm_fault(
         "a letter of another alphabet",
         "DIAGNOSIS",
         "DX",
         lambda code: code.str.replace("H", "\u041d", literal=True),
         "another alphabet",
     ),
-    cdm(
+    cdm_fault(
         "CPT codes as decimal numbers",
         "PROCEDURES",
         "PX",
         lambda code: pl.when(code.str.contains(r"^\d{5}$")).then(code + ".0").otherwise(code),
         "decimal numbers",
     ),
-    cdm(
+    cdm_fault(
         "one RxNorm number in four as a decimal number",
         "PRESCRIBING",
         "RXNORM_CUI",
         lambda code: pl.when(pl.int_range(pl.len()) % 4 == 0).then(code + ".0").otherwise(code),
         "decimal numbers",
     ),
-    meds(
+    meds_fault(
         "leading zeros of ICD-9 lost",
         "ICD10CM/I10",
         "ICD9CM/42",
         Refusal("meds_events", "column code: .* zeros"),
     ),
-    meds(
+    meds_fault(
         "ICD-9 codes as decimal numbers",
         "ICD10CM/I10",
         "ICD9CM/4019.0",
         Refusal("meds_events", "column code: .* decimal numbers"),
     ),
-    meds(
+    meds_fault(
         "ICD-9 procedures without their zeros",
         "ICD10PCS/5A1955Z",
         "ICD9Proc/66",
         Refusal("meds_events", "column code: .* zeros"),
     ),
-    meds(
+    meds_fault(
         "a letter of another alphabet",
         "ICD10CM/I10",
         "ICD10CM/\u040610",

@@ -19,7 +19,7 @@ from pipelines.sources.meds import rows as meds
 from pipelines.sources.pcornet import events as pcornet_events
 from schemas.expectations import BASKET_SUITES, MEDS_SUITES, PCORNET_SUITES
 from tests.silent_faults.chain import findings_of
-from tests.silent_faults.chain_code import replaced
+from tests.silent_faults.chain_code import replace_function
 from tests.silent_faults.fault import Expectation, Findings, Sandbox, SilentFault, Use
 from tests.support.omop_tables import omop_dataset
 
@@ -63,7 +63,7 @@ SOURCES: Mapping[str, tuple[Sequence[dg.AssetsDefinition], Mapping[str, Any]]] =
 
 
 @cache
-def of_omop(table: str, **prefixes: str) -> Use:
+def read_omop(table: str, **prefixes: str) -> Use:
     """Return a use that reads a dataset in the form of meds_etl, with other `prefixes` for some codes."""
     read = up_to("meds", table)
 
@@ -75,7 +75,7 @@ def of_omop(table: str, **prefixes: str) -> Use:
 
 
 @contextmanager
-def as_items(_: Sandbox) -> Iterator[None]:
+def forget_diagnosis_codes(_: Sandbox) -> Iterator[None]:
     """Remove all codes of diagnoses from the known ones."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("CODE_PATTERNS", "WHOLE_CODE_PATTERNS"):
@@ -83,17 +83,17 @@ def as_items(_: Sandbox) -> Iterator[None]:
         yield
 
 
-def without_ends(right: Any) -> Any:
+def drop_ends(right: Any) -> Any:
     """Return a function that reads rows as if they had no end."""
     return lambda rows, **options: right(rows.with_columns(end=pl.lit(None, pl.Datetime("us"))), **options)
 
 
-def of_its_day(right: Callable[[str], pl.Expr]) -> Callable[[str], pl.Expr]:
+def available_at_day_end(right: Callable[[str], pl.Expr]) -> Callable[[str], pl.Expr]:
     """Return a function that makes procedures available at the end of their day, like measurements."""
     return lambda kind: right("VIT" if kind == "PR" else kind)
 
 
-def nothing(_: Any) -> Any:
+def hold_nothing_back(_: Any) -> Any:
     return lambda layout: pl.Series("encounter_id", [], pl.Int64)
 
 
@@ -101,7 +101,7 @@ FAULTS = [
     SilentFault(
         "PCORnet: a procedure known by the end of its day, its stay going on",
         "code",
-        replaced(pcornet_events, "_available", of_its_day),
+        replace_function(pcornet_events, "_available", available_at_day_end),
         up_to("pcornet", "events"),
         Expectation("pcornet_events", "procedure_code_is_known_from_the_end_on"),
     ),
@@ -109,7 +109,7 @@ FAULTS = [
         SilentFault(
             f"Instacart: the orders asked for are fitted on, preset {preset}",
             "code",
-            replaced(instacart_corpus, "last_visible_orders", nothing),
+            replace_function(instacart_corpus, "last_visible_orders", hold_nothing_back),
             up_to("instacart", "vocab", preset),
             Expectation("instacart_vocab", "product_is_counted_without_the_orders_asked_for"),
         )
@@ -118,43 +118,43 @@ FAULTS = [
     SilentFault(
         "MEDS from OMOP: conditions and SNOMED codes are items",
         "code",
-        as_items,
-        of_omop("events"),
+        forget_diagnosis_codes,
+        read_omop("events"),
         Expectation("meds_events", "diagnosis_is_found_for_most_subjects"),
     ),
     SilentFault(
         "MEDS from OMOP: sex as it is spelt there is not known",
         "code",
-        replaced(meds, "SEXES", lambda _: {"FEMALE": "F", "MALE": "M"}),
-        of_omop("subjects"),
+        replace_function(meds, "SEXES", lambda _: {"FEMALE": "F", "MALE": "M"}),
+        read_omop("subjects"),
         Expectation("meds_subjects", "sex_is_found_for_most_subjects"),
     ),
     SilentFault(
         "MEDS from OMOP: the ends of visits are lost",
         "code",
-        replaced(meds, "encounters", without_ends),
-        of_omop("encounters"),
+        replace_function(meds, "encounters", drop_ends),
+        read_omop("encounters"),
         Expectation("meds_encounters", "end_is_said_for_most_encounters"),
     ),
     SilentFault(
         "MEDS from OMOP: a visit is known by its rows alone",
         "code",
-        replaced(codes, "VISIT", lambda _: ("NO_SUCH_CODE",)),
-        of_omop("encounters"),
+        replace_function(codes, "VISIT", lambda _: ("NO_SUCH_CODE",)),
+        read_omop("encounters"),
         Expectation("meds_encounters", "end_is_said_for_most_encounters"),
     ),
     SilentFault(
         "MEDS from OMOP: a diagnosis known when it is dated",
         "code",
-        replaced(clock, "CODED_AT_THE_END", lambda _: ("PR",)),
-        of_omop("events"),
+        replace_function(clock, "CODED_AT_THE_END", lambda _: ("PR",)),
+        read_omop("events"),
         Expectation("meds_events", "diagnosis_is_known_from_the_end_on"),
     ),
     SilentFault(
         "MEDS from OMOP: a procedure's code known when it is dated",
         "code",
-        replaced(clock, "CODED_AT_THE_END", lambda _: ("DX",)),
-        of_omop("events"),
+        replace_function(clock, "CODED_AT_THE_END", lambda _: ("DX",)),
+        read_omop("events"),
         Expectation("meds_events", "procedure_code_is_known_from_the_end_on"),
     ),
 ]

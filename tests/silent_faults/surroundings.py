@@ -48,7 +48,7 @@ def model_of(sandbox: Sandbox) -> Path:
     return folder
 
 
-def changed_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
+def change_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
     """Return a damage that changes weights and updates their hash."""
 
     def damage(sandbox: Sandbox) -> None:
@@ -70,7 +70,7 @@ def change_config(sandbox: Sandbox, **values: object) -> None:
     path.write_text(sealed(json.dumps(json.loads(unsealed(path.read_text())) | values, indent=2)))
 
 
-def changed_shape(**values: object) -> Damage:
+def change_shape(**values: object) -> Damage:
     return lambda sandbox: change_config(
         sandbox, model=json.loads((model_of(sandbox) / "config.json").read_text())["model"] | values
     )
@@ -177,27 +177,27 @@ model_fault = partial(SilentFault, place="model", use=load_model, is_quick=True)
 FAULTS = [
     model_fault(
         name="a model with NaN among its weights",
-        damage=changed_weights(lambda tensors: tensors["norm.weight"].fill_(torch.nan)),
+        damage=change_weights(lambda tensors: tensors["norm.weight"].fill_(torch.nan)),
         caught_by=Refusal("nest_model", r"norm\.weight hold NaN"),
     ),
     model_fault(
         name="a model without one of its tensors",
-        damage=changed_weights(lambda tensors: tensors.pop("norm.weight")),
+        damage=change_weights(lambda tensors: tensors.pop("norm.weight")),
         caught_by=Refusal("nest_model", r"norm\.weight missing"),
     ),
     model_fault(
         name="a model of another shape than its config says",
-        damage=changed_shape(d_ff=16),
+        damage=change_shape(d_ff=16),
         caught_by=Refusal("nest_model", "the weights do not fit config.json: .* has shape"),
     ),
     model_fault(
         name="a model in half precision under a config of float32",
-        damage=changed_weights(lambda tensors: tensors.update(half(tensors))),
+        damage=change_weights(lambda tensors: tensors.update(half(tensors))),
         caught_by=Refusal("nest_model", "has type F16, expected F32"),
     ),
     model_fault(
         name="a model larger than memory",
-        damage=changed_shape(d_model=2**30),
+        damage=change_shape(d_model=2**30),
         caught_by=Refusal("nest_model", "takes .* GiB of memory"),
     ),
     model_fault(

@@ -10,7 +10,7 @@ from pipelines.events.code_mapping import shortest_target
 from pipelines.reading.files import find_file
 from pipelines.reading.gem import NATIVE, read_gem
 from schemas.errors import InputError
-from tests.bad_inputs.files import without_rights
+from tests.bad_inputs.files import as_ordinary_user
 from tests.support.commands import CROSSWALKS
 
 LINES = [
@@ -94,7 +94,7 @@ def test_file_without_a_mapping_is_refused(tmp_path: Path, text: bytes, message:
 def test_unreadable_mapping_is_reported_as_a_permission_problem(tmp_path: Path):
     write_gem(tmp_path, "\n".join(LINES)).chmod(0)
     message = r"2018_I9gem\.txt: may not be read \(.*\)\. Give yourself permission"
-    with without_rights(tmp_path), pytest.raises(InputError, match=message):
+    with as_ordinary_user(tmp_path), pytest.raises(InputError, match=message):
         read_gem(tmp_path / "2018_I9gem.txt")
 
 

@@ -19,7 +19,7 @@ Change = Callable[[list[Row]], object]
 SUITES = {**expectations.TABLE_SUITES, "labels": lambda layout: expectations.labels(layout, COHORT)}
 
 
-def put(*names_and_values: object, row: int = 0) -> Change:
+def set_values(*names_and_values: object, row: int = 0) -> Change:
     """Return a change that sets columns of one row: name, value, name, value …"""
     pairs = dict(zip(names_and_values[::2], names_and_values[1::2], strict=True))
 
@@ -29,7 +29,7 @@ def put(*names_and_values: object, row: int = 0) -> Change:
     return change
 
 
-def put_all(name: str, value: object) -> Change:
+def set_column(name: str, value: object) -> Change:
     return lambda rows: [row.update({name: value}) for row in rows]
 
 
@@ -40,7 +40,7 @@ def shift(name: str, by: timedelta, row: int = 0) -> Change:
     return change
 
 
-def in_list(name: str, place: int, value: object, row: int = 0) -> Change:
+def set_list_item(name: str, place: int, value: object, row: int = 0) -> Change:
     def change(rows: list[Row]) -> None:
         rows[row][name] = [value if at == place else old for at, old in enumerate(rows[row][name])]
 
@@ -71,7 +71,7 @@ def empty_sets(rows: list[Row]) -> None:
         row.update({name: [] for name in LISTS})
 
 
-def in_order(*places: int) -> Change:
+def reorder_set(*places: int) -> Change:
     """Return a change that reorders the members of the first set, in all lists."""
     return lambda rows: rows[0].update({name: [rows[0][name][place] for place in places] for name in LISTS})
 
@@ -85,28 +85,32 @@ def second_stays_first(rows: list[Row]) -> None:
 ROWS_OF_A_SUBJECT = {"subjects": 1, "encounters": 2, "events": 8, "seqset": 2, "labels": 2}
 # each fault is applied to a different subject, so that a suite runs once for all of them
 FAULTS_OF_ONE_SUBJECT: list[tuple[str, Change, set[str]]] = [
-    ("subjects", put("subject_id", 2), {"subject_id_is_unique"}),
-    ("subjects", put("split", "holdout"), {"split_is_one_of_its_values"}),
-    ("subjects", put("pretrain_split", "none"), {"pretrain_split_is_one_of_its_values"}),
-    ("subjects", put("sex", "female"), {"sex_is_one_of_its_values"}),
-    ("subjects", put("sex", None), {"sex_is_given"}),
-    ("subjects", put("birth_date", None), {"birth_date_is_given"}),
-    ("subjects", put("split", "test", "pretrain_split", "train"), {"tested_subject_is_not_trained_on"}),
-    ("subjects", put("death_date", datetime(2000, 1, 1)), {"death_date_is_not_before_birth_date"}),
-    ("encounters", put("encounter_id", 11), {"encounter_id_is_unique"}),
+    ("subjects", set_values("subject_id", 2), {"subject_id_is_unique"}),
+    ("subjects", set_values("split", "holdout"), {"split_is_one_of_its_values"}),
+    ("subjects", set_values("pretrain_split", "none"), {"pretrain_split_is_one_of_its_values"}),
+    ("subjects", set_values("sex", "female"), {"sex_is_one_of_its_values"}),
+    ("subjects", set_values("sex", None), {"sex_is_given"}),
+    ("subjects", set_values("birth_date", None), {"birth_date_is_given"}),
+    (
+        "subjects",
+        set_values("split", "test", "pretrain_split", "train"),
+        {"tested_subject_is_not_trained_on"},
+    ),
+    ("subjects", set_values("death_date", datetime(2000, 1, 1)), {"death_date_is_not_before_birth_date"}),
+    ("encounters", set_values("encounter_id", 11), {"encounter_id_is_unique"}),
     ("encounters", shift("end", -4 * DAY), {"end_is_after_start"}),
-    ("encounters", put("subject_id", 999), {"subject_is_known"}),
-    ("encounters", put("death_time", datetime(1900, 1, 1)), {"death_time_is_not_before_start"}),
-    ("encounters", put("end", None), {"end_is_given", "end_is_given_but_for_a_few"}),
-    ("encounters", put("age_years", -1.0), {"age_years_is_in_range"}),
-    ("encounters", put("age_years", None), {"age_years_is_given"}),
-    ("encounters", put("start", datetime(1753, 1, 1)), {"start_is_plausible"}),
-    ("events", put("kind", "XX"), {"kind_is_one_of_its_values"}),
-    ("events", put("vocab", "itemid"), {"vocab_fits_kind", "laboratory_item_has_value"}),
-    ("events", put("code", " heparin", row=MED), {"code_is_trimmed_and_not_empty"}),
-    ("events", put("code", "I10.9"), {"icd_code_is_bare"}),
-    ("events", put("value", float("nan"), row=LAB), {"value_is_finite"}),
-    ("events", put("value", None, row=LAB), {"laboratory_item_has_value"}),
+    ("encounters", set_values("subject_id", 999), {"subject_is_known"}),
+    ("encounters", set_values("death_time", datetime(1900, 1, 1)), {"death_time_is_not_before_start"}),
+    ("encounters", set_values("end", None), {"end_is_given", "end_is_given_but_for_a_few"}),
+    ("encounters", set_values("age_years", -1.0), {"age_years_is_in_range"}),
+    ("encounters", set_values("age_years", None), {"age_years_is_given"}),
+    ("encounters", set_values("start", datetime(1753, 1, 1)), {"start_is_plausible"}),
+    ("events", set_values("kind", "XX"), {"kind_is_one_of_its_values"}),
+    ("events", set_values("vocab", "itemid"), {"vocab_fits_kind", "laboratory_item_has_value"}),
+    ("events", set_values("code", " heparin", row=MED), {"code_is_trimmed_and_not_empty"}),
+    ("events", set_values("code", "I10.9"), {"icd_code_is_bare"}),
+    ("events", set_values("value", float("nan"), row=LAB), {"value_is_finite"}),
+    ("events", set_values("value", None, row=LAB), {"laboratory_item_has_value"}),
     (
         "events",
         shift("available_at", -3 * DAY, row=PR),
@@ -114,72 +118,76 @@ FAULTS_OF_ONE_SUBJECT: list[tuple[str, Change, set[str]]] = [
     ),
     ("events", shift("available_at", -DAY, row=PR), {"procedure_code_is_known_from_the_end_on"}),
     ("events", shift("available_at", -DAY), {"diagnosis_is_known_from_the_end_on"}),
-    ("events", put("subject_id", 2), {"encounter_is_known_and_of_its_subject"}),
-    ("events", put("encounter_id", 999), {"encounter_is_known_and_of_its_subject"}),
-    ("events", put("subject_id", 999, "encounter_id", None), {"subject_is_known"}),
-    ("events", put("time", datetime(1900, 1, 1) - DAY), {"time_is_plausible"}),
+    ("events", set_values("subject_id", 2), {"encounter_is_known_and_of_its_subject"}),
+    ("events", set_values("encounter_id", 999), {"encounter_is_known_and_of_its_subject"}),
+    ("events", set_values("subject_id", 999, "encounter_id", None), {"subject_is_known"}),
+    ("events", set_values("time", datetime(1900, 1, 1) - DAY), {"time_is_plausible"}),
     (
         "seqset",
-        put("set_index", 0, row=1),
+        set_values("set_index", 0, row=1),
         {"subject_id_and_set_index_is_unique", "set_index_counts_from_0", "shard_is_sorted"},
     ),
-    ("seqset", put("set_index", 2, row=1), {"set_index_counts_from_0"}),
+    ("seqset", set_values("set_index", 2, row=1), {"set_index_counts_from_0"}),
     (
         "seqset",
-        put("days_since_prior", -1.0),
+        set_values("days_since_prior", -1.0),
         {"days_since_prior_is_in_range", "days_since_prior_fits_the_starts"},
     ),
-    ("seqset", put("days_since_prior", 5.0, row=1), {"days_since_prior_fits_the_starts"}),
-    ("seqset", put("days_since_first", 5.0, row=1), {"days_since_first_fits_the_starts"}),
-    ("seqset", put("flags", 1), {"flag_says_whether_it_ends"}),
-    ("seqset", put("flags", 2), {"hidden_set_is_empty", "set_is_hidden_with_its_encounter"}),
-    ("seqset", put("hours", [0.0]), {"lists_are_equally_long"}),
-    ("seqset", in_list("tokens", 1, 77), {"token_is_in_the_vocabulary"}),
-    ("seqset", in_list("tokens", 1, 4), {"token_is_of_its_kind"}),
-    ("seqset", in_list("kinds", 1, 3), {"token_is_of_its_kind"}),
-    ("seqset", in_list("kinds", 1, 9), {"kind_is_known"}),
-    ("seqset", in_list("hours", 0, 1.0), {"hours_fit_the_times"}),
-    ("seqset", in_list("hours", 0, float("nan")), {"hours_fit_the_times"}),
+    ("seqset", set_values("days_since_prior", 5.0, row=1), {"days_since_prior_fits_the_starts"}),
+    ("seqset", set_values("days_since_first", 5.0, row=1), {"days_since_first_fits_the_starts"}),
+    ("seqset", set_values("flags", 1), {"flag_says_whether_it_ends"}),
+    ("seqset", set_values("flags", 2), {"hidden_set_is_empty", "set_is_hidden_with_its_encounter"}),
+    ("seqset", set_values("hours", [0.0]), {"lists_are_equally_long"}),
+    ("seqset", set_list_item("tokens", 1, 77), {"token_is_in_the_vocabulary"}),
+    ("seqset", set_list_item("tokens", 1, 4), {"token_is_of_its_kind"}),
+    ("seqset", set_list_item("kinds", 1, 3), {"token_is_of_its_kind"}),
+    ("seqset", set_list_item("kinds", 1, 9), {"kind_is_known"}),
+    ("seqset", set_list_item("hours", 0, 1.0), {"hours_fit_the_times"}),
+    ("seqset", set_list_item("hours", 0, float("nan")), {"hours_fit_the_times"}),
     (
         "seqset",
-        in_list("available", 0, datetime(2150, 1, 1)),
+        set_list_item("available", 0, datetime(2150, 1, 1)),
         {"available_is_not_before_time", "icd_code_is_known_from_the_end_on"},
     ),
-    ("seqset", in_list("available", PR, START + 2 * DAY), {"icd_code_is_known_from_the_end_on"}),
-    ("seqset", put("encounter_id", 999), {"set_is_an_encounter", "encounter_has_a_set"}),
+    ("seqset", set_list_item("available", PR, START + 2 * DAY), {"icd_code_is_known_from_the_end_on"}),
+    ("seqset", set_values("encounter_id", 999), {"set_is_an_encounter", "encounter_has_a_set"}),
     ("seqset", shift("end", -DAY), {"set_ends_with_its_encounter"}),
     (
         "labels",
-        put("index_encounter", 11),
+        set_values("index_encounter", 11),
         {"subject_id_and_index_encounter_is_unique", "index_starts_with_its_encounter"},
     ),
-    ("labels", put("split", "train"), {"split_is_that_of_its_subject"}),
-    ("labels", put("split", "none"), {"split_is_one_of_its_values", "split_is_that_of_its_subject"}),
+    ("labels", set_values("split", "train"), {"split_is_that_of_its_subject"}),
+    ("labels", set_values("split", "none"), {"split_is_one_of_its_values", "split_is_that_of_its_subject"}),
     ("labels", shift("predict_at", -2 * DAY), {"predict_at_is_not_before_index_start"}),
     ("labels", shift("predict_at", 3 * DAY, row=1), {"prediction_is_within_the_stay"}),
     ("labels", shift("outcome_time", -2 * DAY), {"outcome_time_is_after_predict_at"}),
-    ("labels", put("follow_up_days", -0.5), {"follow_up_days_is_in_range"}),
-    ("labels", put("index_encounter", 999), {"index_is_an_encounter"}),
-    ("labels", put("subject_id", 2), {"index_is_an_encounter", "split_is_that_of_its_subject"}),
+    ("labels", set_values("follow_up_days", -0.5), {"follow_up_days_is_in_range"}),
+    ("labels", set_values("index_encounter", 999), {"index_is_an_encounter"}),
+    ("labels", set_values("subject_id", 2), {"index_is_an_encounter", "split_is_that_of_its_subject"}),
     ("labels", shift("index_start", -DAY), {"index_starts_with_its_encounter"}),
 ]
 FAULTS_OF_THE_WHOLE: list[tuple[str, Change, set[str]]] = [
-    ("drug_lookup", put("name", "Heparin"), {"name_is_trimmed_lower_case"}),
-    ("drug_lookup", put("atc", "B1AB01"), {"atc_looks_like_atc"}),
-    ("drug_lookup", put("rows", 0), {"rows_is_in_range"}),
+    ("drug_lookup", set_values("name", "Heparin"), {"name_is_trimmed_lower_case"}),
+    ("drug_lookup", set_values("atc", "B1AB01"), {"atc_looks_like_atc"}),
+    ("drug_lookup", set_values("rows", 0), {"rows_is_in_range"}),
     ("drug_lookup", lambda rows: rows.append(dict(rows[0])), {"name_is_unique"}),
-    ("vocab", put("token", "DX:I10", row=6), {"token_is_unique", "token_begins_with_its_kind"}),
-    ("vocab", put("token_id", 99, row=FIRST_DECILE + 9), {"ids_have_no_gaps"}),
-    ("vocab", put("token", "[BOS]"), {"specials_come_first"}),
-    ("vocab", put("kind", "YY", row=5), {"kind_is_one_of_its_values", "token_begins_with_its_kind"}),
-    ("vocab", put("count_train", -1, row=RARE), {"count_train_is_in_range"}),
-    ("vocab", put("low", 9.5, row=FIRST_DECILE + 2), {"cuts_rise", "decile_begins_where_the_last_ended"}),
+    ("vocab", set_values("token", "DX:I10", row=6), {"token_is_unique", "token_begins_with_its_kind"}),
+    ("vocab", set_values("token_id", 99, row=FIRST_DECILE + 9), {"ids_have_no_gaps"}),
+    ("vocab", set_values("token", "[BOS]"), {"specials_come_first"}),
+    ("vocab", set_values("kind", "YY", row=5), {"kind_is_one_of_its_values", "token_begins_with_its_kind"}),
+    ("vocab", set_values("count_train", -1, row=RARE), {"count_train_is_in_range"}),
     (
         "vocab",
-        put("high", None, row=FIRST_DECILE + 1),
+        set_values("low", 9.5, row=FIRST_DECILE + 2),
+        {"cuts_rise", "decile_begins_where_the_last_ended"},
+    ),
+    (
+        "vocab",
+        set_values("high", None, row=FIRST_DECILE + 1),
         {"decile_begins_where_the_last_ended", "only_the_outer_deciles_are_open"},
     ),
-    ("vocab", put("high", 12.0, row=FIRST_DECILE + 9), {"only_the_outer_deciles_are_open"}),
+    ("vocab", set_values("high", 12.0, row=FIRST_DECILE + 9), {"only_the_outer_deciles_are_open"}),
     ("vocab", lambda rows: rows.pop(2), {"all_specials_are_there", "ids_have_no_gaps"}),
     ("vocab", flat_deciles, {"decile_can_hold_a_value"}),
     ("seqset", empty_sets, {"set_has_tokens"}),
@@ -188,22 +196,22 @@ FAULTS_OF_THE_WHOLE: list[tuple[str, Change, set[str]]] = [
     ("vocab", lambda rows: rows.pop(FIRST_DECILE + 9), {"laboratory_item_has_ten_deciles"}),
     ("seqset", lambda rows: rows.reverse(), {"shard_is_sorted"}),
     ("seqset", lambda rows: rows.pop(), {"encounter_has_a_set"}),
-    ("vocab", put("count_train", 21, row=6), {"procedure_is_counted_in_the_fitted_on_patients_alone"}),
+    ("vocab", set_values("count_train", 21, row=6), {"procedure_is_counted_in_the_fitted_on_patients_alone"}),
     (
         "vocab",
-        put("token", "DX:K10", "code", "K10", row=len(SPECIALS)),
+        set_values("token", "DX:K10", "code", "K10", row=len(SPECIALS)),
         {"diagnoses_without_a_token_are_rare_together"},
     ),
-    ("seqset", in_list("tokens", 0, 6), {"set_holds_the_tokens_of_its_events"}),
-    ("seqset", in_list("available", 1, datetime(2151, 1, 1)), {"set_holds_the_tokens_of_its_events"}),
+    ("seqset", set_list_item("tokens", 0, 6), {"set_holds_the_tokens_of_its_events"}),
+    ("seqset", set_list_item("available", 1, datetime(2151, 1, 1)), {"set_holds_the_tokens_of_its_events"}),
     (
         "seqset",
-        in_order(DX, MED, LAB),
+        reorder_set(DX, MED, LAB),
         {"set_has_as_many_tokens_as_events", "set_holds_the_tokens_of_its_events"},
     ),
-    ("seqset", in_order(DX, PR, MED, LAB), {"tokens_after_the_diagnoses_rise_in_time"}),
-    ("seqset", in_order(MED, DX, LAB, PR), {"set_begins_with_its_diagnoses"}),
-    ("labels", put_all("label", True), {"split_has_classes_to_tell_apart"}),
+    ("seqset", reorder_set(DX, PR, MED, LAB), {"tokens_after_the_diagnoses_rise_in_time"}),
+    ("seqset", reorder_set(MED, DX, LAB, PR), {"set_begins_with_its_diagnoses"}),
+    ("labels", set_column("label", True), {"split_has_classes_to_tell_apart"}),
     ("labels", lambda rows: rows.clear(), {"split_has_classes_to_tell_apart"}),
 ]
 

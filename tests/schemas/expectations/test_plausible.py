@@ -17,7 +17,9 @@ Change = Callable[[Tables], object]
 YEAR = timedelta(days=365)
 
 
-def each(table: str, change: Callable[[Row], object], kind: str | None = None, most: int = 10_000) -> Change:
+def change_rows(
+    table: str, change: Callable[[Row], object], kind: str | None = None, most: int = 10_000
+) -> Change:
     """Return a change of up to `most` rows of a table, or of its events of a kind."""
 
     def all_rows(rows: Tables) -> None:
@@ -28,17 +30,17 @@ def each(table: str, change: Callable[[Row], object], kind: str | None = None, m
     return all_rows
 
 
-def later(row: Row, by: timedelta, *columns: str) -> None:
+def shift_row(row: Row, by: timedelta, *columns: str) -> None:
     for column in columns:
         if row[column] is not None:
             row[column] += by
 
 
-def shifted(kind: str, by: timedelta) -> Change:
-    return each("events", lambda row: later(row, by, "time", "available_at"), kind)
+def shift_events(kind: str, by: timedelta) -> Change:
+    return change_rows("events", lambda row: shift_row(row, by, "time", "available_at"), kind)
 
 
-def at(hours: bool) -> Callable[[Row], None]:
+def truncate_time(hours: bool) -> Callable[[Row], None]:
     """Return a change that truncates an event's time to the day or hour, available an hour later."""
 
     def change(row: Row) -> None:
@@ -49,7 +51,7 @@ def at(hours: bool) -> Callable[[Row], None]:
     return change
 
 
-def again(table: str, number: str, kind: str | None = None) -> Change:
+def duplicate_rows(table: str, number: str, kind: str | None = None) -> Change:
     """Return a change that appends a copy of every row under another number."""
 
     def append(rows: Tables) -> None:
@@ -64,99 +66,115 @@ def died_in_every_stay(row: Row) -> None:
 
 
 FAULTS: list[tuple[str, Change, set[str]]] = [
-    ("events", shifted("LAB", -YEAR), {"laboratory_values_lie_near_their_stays"}),
-    ("events", shifted("LAB", YEAR), {"most_laboratory_values_lie_near_their_stays"}),
-    ("events", shifted("MED", -YEAR), {"drugs_lie_near_their_stays", "most_drugs_lie_near_their_stays"}),
-    ("events", shifted("PR", 30 * DAY), {"procedures_lie_near_their_stays"}),
-    ("events", shifted("MED", -7 * timedelta(hours=1)), {"drugs_seldom_precede_their_stays"}),
-    ("events", shifted("MED", 3 * DAY), {"drugs_seldom_follow_their_stays"}),
-    ("events", shifted("LAB", -7 * timedelta(hours=1)), {"laboratory_values_seldom_precede_their_stays"}),
-    ("events", shifted("LAB", 3 * DAY), {"laboratory_values_seldom_follow_their_stays"}),
-    ("events", each("events", at(hours=False), "LAB"), {"laboratory_values_have_times_of_day"}),
-    ("events", each("events", at(hours=False), "MED"), {"most_drugs_have_times_of_day"}),
-    ("events", each("events", at(hours=True), "LAB"), {"laboratory_values_have_minutes"}),
+    ("events", shift_events("LAB", -YEAR), {"laboratory_values_lie_near_their_stays"}),
+    ("events", shift_events("LAB", YEAR), {"most_laboratory_values_lie_near_their_stays"}),
+    ("events", shift_events("MED", -YEAR), {"drugs_lie_near_their_stays", "most_drugs_lie_near_their_stays"}),
+    ("events", shift_events("PR", 30 * DAY), {"procedures_lie_near_their_stays"}),
+    ("events", shift_events("MED", -7 * timedelta(hours=1)), {"drugs_seldom_precede_their_stays"}),
+    ("events", shift_events("MED", 3 * DAY), {"drugs_seldom_follow_their_stays"}),
     (
         "events",
-        each("events", lambda row: row.update(available_at=row["time"]), "LAB"),
+        shift_events("LAB", -7 * timedelta(hours=1)),
+        {"laboratory_values_seldom_precede_their_stays"},
+    ),
+    ("events", shift_events("LAB", 3 * DAY), {"laboratory_values_seldom_follow_their_stays"}),
+    (
+        "events",
+        change_rows("events", truncate_time(hours=False), "LAB"),
+        {"laboratory_values_have_times_of_day"},
+    ),
+    ("events", change_rows("events", truncate_time(hours=False), "MED"), {"most_drugs_have_times_of_day"}),
+    ("events", change_rows("events", truncate_time(hours=True), "LAB"), {"laboratory_values_have_minutes"}),
+    (
+        "events",
+        change_rows("events", lambda row: row.update(available_at=row["time"]), "LAB"),
         {"most_laboratory_values_are_known_after_they_happen"},
     ),
     (
         "events",
-        each("events", lambda row: later(row, 90 * DAY, "available_at"), "LAB"),
+        change_rows("events", lambda row: shift_row(row, 90 * DAY, "available_at"), "LAB"),
         {"laboratory_values_are_known_within_a_week", "most_laboratory_values_are_known_within_a_week"},
     ),
     (
         "events",
-        each("subjects", lambda row: row.update(death_date=row["birth_date"])),
+        change_rows("subjects", lambda row: row.update(death_date=row["birth_date"])),
         {"events_precede_death"},
     ),
     (
         "events",
-        each("subjects", lambda row: later(row, 70 * YEAR, "birth_date")),
+        change_rows("subjects", lambda row: shift_row(row, 70 * YEAR, "birth_date")),
         {"events_follow_birth", "most_events_follow_birth"},
     ),
     (
         "events",
-        each("events", lambda row: row.update(value=-1e308), "LAB", 20),
+        change_rows("events", lambda row: row.update(value=-1e308), "LAB", 20),
         {"value_is_of_a_possible_size"},
     ),
-    ("events", each("events", lambda row: row.update(value=1e10), "LAB", 1), {"value_is_of_a_usual_size"}),
-    ("events", again("events", "rank", "LAB"), {"most_laboratory_values_are_recorded_once"}),
-    ("events", again("events", "rank", "MED"), {"drugs_are_recorded_once"}),
     (
         "events",
-        each("events", lambda row: row.update(code="O80", mapped="O80"), "DX"),
+        change_rows("events", lambda row: row.update(value=1e10), "LAB", 1),
+        {"value_is_of_a_usual_size"},
+    ),
+    ("events", duplicate_rows("events", "rank", "LAB"), {"most_laboratory_values_are_recorded_once"}),
+    ("events", duplicate_rows("events", "rank", "MED"), {"drugs_are_recorded_once"}),
+    (
+        "events",
+        change_rows("events", lambda row: row.update(code="O80", mapped="O80"), "DX"),
         {"codes_of_one_sex_fit_the_subject"},
     ),
     (
         "events",
-        each("events", lambda row: row.update(encounter_id=None), "DX", 40),
+        change_rows("events", lambda row: row.update(encounter_id=None), "DX", 40),
         {"stays_have_diagnoses"},
     ),
     (
         "encounters",
-        each("encounters", lambda row: later(row, 110 * YEAR, "end"), most=20),
+        change_rows("encounters", lambda row: shift_row(row, 110 * YEAR, "end"), most=20),
         {"stays_last_under_ten_years", "most_stays_last_under_ten_years"},
     ),
     (
         "encounters",
-        each("encounters", lambda row: later(row, 2 * YEAR, "end")),
+        change_rows("encounters", lambda row: shift_row(row, 2 * YEAR, "end")),
         {"most_stays_last_under_a_year", "most_stays_seldom_overlap"},
     ),
-    ("encounters", again("encounters", "encounter_id"), {"most_stays_are_recorded_once"}),
+    ("encounters", duplicate_rows("encounters", "encounter_id"), {"most_stays_are_recorded_once"}),
     (
         "encounters",
-        each(
+        change_rows(
             "encounters",
-            lambda row: later(row, -DAY * row["start"].hour / 24 - timedelta(minutes=20), "start"),
+            lambda row: shift_row(row, -DAY * row["start"].hour / 24 - timedelta(minutes=20), "start"),
         ),
         {"stays_start_at_times_of_day", "most_stays_start_at_times_of_day", "stays_start_at_all_minutes"},
     ),
     (
         "encounters",
-        each("encounters", died_in_every_stay),
+        change_rows("encounters", died_in_every_stay),
         {"most_stays_are_mostly_survived", "deaths_end_the_last_stay"},
     ),
     (
         "encounters",
-        each("encounters", lambda row: row.update(died=True, death_time=row["end"] + 9 * DAY)),
+        change_rows("encounters", lambda row: row.update(died=True, death_time=row["end"] + 9 * DAY)),
         {"most_deaths_lie_in_their_stays"},
     ),
     (
         "encounters",
-        each("subjects", lambda row: row.update(death_date=row["birth_date"] + YEAR)),
+        change_rows("subjects", lambda row: row.update(death_date=row["birth_date"] + YEAR)),
         {"most_stays_precede_death"},
     ),
-    ("encounters", each("encounters", lambda row: row.update(age_years=9.0)), {"stays_are_of_adults"}),
+    ("encounters", change_rows("encounters", lambda row: row.update(age_years=9.0)), {"stays_are_of_adults"}),
     (
         "encounters",
-        each("encounters", lambda row: row.update(age_years=104.0)),
+        change_rows("encounters", lambda row: row.update(age_years=104.0)),
         {"stays_are_of_the_under_100"},
     ),
-    ("encounters", each("encounters", lambda row: row.update(age_years=69.0)), {"most_ages_fit_birth_dates"}),
+    (
+        "encounters",
+        change_rows("encounters", lambda row: row.update(age_years=69.0)),
+        {"most_ages_fit_birth_dates"},
+    ),
     (
         "subjects",
-        each("subjects", lambda row: row.update(death_date=row["birth_date"])),
+        change_rows("subjects", lambda row: row.update(death_date=row["birth_date"])),
         {"subjects_are_mostly_alive"},
     ),
 ]
@@ -189,16 +207,16 @@ def test_valid_tables_are_plausible(suite: str, tmp_path: Path) -> None:
 
 def test_fault_of_few_rows_passes_and_small_counts_are_suppressed(tmp_path: Path) -> None:
     count = SMALLEST_SHOWN - 1
-    early = each("events", lambda row: later(row, -YEAR, "time", "available_at"), "LAB", count)
+    early = change_rows("events", lambda row: shift_row(row, -YEAR, "time", "available_at"), "LAB", count)
     assert not any("near" in name for name in failing("events", early, tmp_path / "few"))
-    early_by_one_more = each(
-        "events", lambda row: later(row, -YEAR, "time", "available_at"), "LAB", count + 1
+    early_by_one_more = change_rows(
+        "events", lambda row: shift_row(row, -YEAR, "time", "available_at"), "LAB", count + 1
     )
     outcome = failing("events", early_by_one_more, tmp_path / "more")[
         "laboratory_values_lie_near_their_stays"
     ]
     assert (outcome.num_broken, outcome.rows, outcome.shown) == (11, 60, ("11", "18.33%"))
-    long_stay = each("encounters", lambda row: later(row, 110 * YEAR, "end"), most=1)
+    long_stay = change_rows("encounters", lambda row: shift_row(row, 110 * YEAR, "end"), most=1)
     rings = failing("encounters", long_stay, tmp_path / "one")
     assert "stays_last_under_a_year" not in rings
     assert rings["stays_last_under_ten_years"].shown == ("< 11", "–")
@@ -235,7 +253,7 @@ def test_spread_of_stays_is_not_checked_when_few_subjects_have_stays(tmp_path: P
 
 def test_newborn_observation_code_fits_both_sexes(tmp_path: Path) -> None:
     newborn = {"vocab": "icd9cm", "code": "V290", "mapped": None}
-    rings = failing("events", each("events", lambda row: row.update(newborn), "DX"), tmp_path)
+    rings = failing("events", change_rows("events", lambda row: row.update(newborn), "DX"), tmp_path)
     assert "codes_of_one_sex_fit_the_subject" not in rings
 
 
@@ -245,7 +263,7 @@ def test_item_in_another_unit_is_named(tmp_path: Path) -> None:
         rows["events"] += [
             {**row, "rank": 2, "time": row["time"] + timedelta(minutes=5)} for row in labs
         ]  # over a hundred values
-        each("events", lambda row: row.update(value=97.0), "LAB")(rows)
+        change_rows("events", lambda row: row.update(value=97.0), "LAB")(rows)
 
     failures = failing("events", many_in_another_unit, tmp_path)
     assert failures["medians_of_items_are_usual"].extent == " for creatinine"
@@ -264,7 +282,7 @@ def test_count_rule_fails_without_a_value_when_not_computable(tmp_path: Path) ->
 
 def test_records_without_times_of_day_cause_no_error(tmp_path: Path) -> None:
     rows = tables()
-    each("events", at(hours=False), "LAB")(rows)
+    change_rows("events", truncate_time(hours=False), "LAB")(rows)
     result = validate(expectations.events(write(rows, tmp_path), usual=RECORDS))
     assert result.passed("ERROR")
     assert RECORD_STAYS.at_midnight[1] is None

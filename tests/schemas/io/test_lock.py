@@ -10,7 +10,7 @@ import pytest
 
 from schemas.errors import NestError
 from schemas.io.lock import reader, sole_writer
-from tests.bad_inputs.files import without_rights
+from tests.bad_inputs.files import as_ordinary_user
 from tests.support.commands import ROOT
 
 HOLDER = """
@@ -59,7 +59,7 @@ def test_inaccessible_folder_raises_one_message(mode: int, take: Callable, tmp_p
     theirs.chmod(mode)
     adjective = "readable" if take is reader else "writable"
     message = rf"^{theirs}: not {adjective} by you; .*\? Fix its permissions, or choose .* NEST_DATA_DIR\.$"
-    with without_rights(tmp_path / "own"), pytest.raises(NestError, match=message), take(theirs):
+    with as_ordinary_user(tmp_path / "own"), pytest.raises(NestError, match=message), take(theirs):
         pass
 
 

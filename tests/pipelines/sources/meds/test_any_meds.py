@@ -20,7 +20,7 @@ from schemas.errors import InputError
 from schemas.layout import Layout
 from schemas.rules import PRESETS
 from schemas.tables.meds import EXTENSIONS, MEDS_DATA
-from tests.bad_inputs.files import without_rights
+from tests.bad_inputs.files import as_ordinary_user
 from tests.support.meds_tables import read_meds, write_shards
 
 RULES = PRESETS["paper"]  # min_count 1, fitted on all: ten values are enough
@@ -533,7 +533,7 @@ def test_unreadable_file_is_not_reported_as_damaged(tmp_path, name):
     root = dataset(tmp_path / "meds", STAY)
     (root / name).chmod(0)
     with (
-        without_rights(tmp_path),
+        as_ordinary_user(tmp_path),
         pytest.raises(
             InputError, match=rf"{Path(name).name}: may not be read \(.*\)\. Give yourself permission"
         ),
