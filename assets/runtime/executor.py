@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.errors import raise_execution_interrupts
 from dagster._core.execution.context.system import PlanOrchestrationContext
 from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
@@ -99,7 +98,7 @@ def _hold_folder(folder: Path, plan_context: PlanOrchestrationContext) -> Iterat
             f"{folder}: another run is writing there; this run waits until that run has ended"
         )
         while not hold_until_exit(folder):
-            with raise_execution_interrupts():
+            with dg.raise_execution_interrupts():
                 time.sleep(POLL_SECONDS)
     yield
 

@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from benchmarks.model.made_shards import VOCAB_SIZE, write_shards
 from benchmarks.model.measure import machine
+from benchmarks.model.random_shards import VOCAB_SIZE, write_shards
 from benchmarks.model.results import describe_machine, publish
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, epoch_steps, pack, seed_of

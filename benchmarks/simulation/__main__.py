@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from benchmarks.simulation.encoders import ReadoutRows
-from benchmarks.simulation.shown import figure, table
+from benchmarks.simulation.presentation import figure, table
 from benchmarks.simulation.study import NOISE, plan, run, summary
 from nest_model.report.figures import png
 from nest_model.training.telemetry import Telemetry

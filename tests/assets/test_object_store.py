@@ -140,7 +140,7 @@ def test_step_with_an_incomplete_upload_is_run_again(s3, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "again", [False, pytest.param(True, marks=pytest.mark.long)], ids=["the first time", "a redo"]
+    "is_redo", [False, pytest.param(True, marks=pytest.mark.long)], ids=["the first time", "a redo"]
 )
 def test_interrupted_upload_leaves_no_card_in_the_store(s3, tmp_path, monkeypatch, is_redo):
     def went_up(last: str = "mimic_subjects", **settings: str) -> bool:

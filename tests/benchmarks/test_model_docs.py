@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from benchmarks.simulation.markdown import table
 
 from benchmarks.model import loader, tables
 from benchmarks.model.closed_form import flop_per_token, parameters
 from benchmarks.model.models import MODELS
 from benchmarks.model.sizes import Sizes
 from benchmarks.model.step.table import as_markdown
+from benchmarks.simulation.presentation import table
 from tests.support.commands import ROOT
 
 pytestmark = pytest.mark.docs

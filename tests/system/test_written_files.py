@@ -21,7 +21,7 @@ DIRECT = {
     "pipelines/fetch/download.py": "a part that grows over several runs, and its version beside it",
     "pipelines/fetch/crosswalks.py": "a part that was downloaded, compressed before it takes its place",
     "pipelines/sources/meds/export.py": "into a folder that `replace_folder` gives",
-    "benchmarks/model/made_shards.py": "into a temporary folder of a benchmark",
+    "benchmarks/model/random_shards.py": "into a temporary folder of a benchmark",
 }
 
 

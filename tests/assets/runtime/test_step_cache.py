@@ -249,7 +249,7 @@ def test_step_key_holds_every_rule_the_step_reads(tmp_path: Path, monkeypatch: p
     assert cut_rule_redoes == {"vocab", "seqset"}, "a changed cut rule redoes steps that do not depend on it"
 
 
-@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize("is_edited", [False, True])
 def test_unmarked_folder_is_adopted_when_content_matches_the_card(tmp_path: Path, is_edited: bool):
     """Earlier versions wrote folders without a mark; they are found when the step runs again."""
     layout = Layout(tmp_path / "mimic")

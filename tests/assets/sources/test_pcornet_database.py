@@ -222,7 +222,7 @@ def test_folder_and_database_are_refused_unless_the_run_chooses(
 
 
 @pytest.mark.parametrize("kind", ["postgres", "oracle"])
-@pytest.mark.parametrize("allowed", [False, True])
+@pytest.mark.parametrize("is_allowed", [False, True])
 def test_remote_host_without_tls_needs_the_plaintext_setting(
     kind: str, is_allowed: bool, credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

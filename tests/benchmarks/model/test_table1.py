@@ -85,7 +85,7 @@ def test_point_too_large_for_memory_is_empty_and_table1_gives_advice(tmp_path, c
 
 @pytest.mark.parametrize("refusal", [torch.OutOfMemoryError, "DefaultCPUAllocator: can't allocate memory"])
 @pytest.mark.parametrize(
-    ("most", "measured"), [(1, ["bert", "nest", "performer"]), (0, ["nest", "performer"])]
+    ("most", "measured_models"), [(1, ["bert", "nest", "performer"]), (0, ["nest", "performer"])]
 )
 def test_largest_model_is_measured_alone_when_memory_is_short(
     refusal, most, measured_models, tmp_path, monkeypatch

@@ -35,7 +35,7 @@ def test_arrangements_have_the_same_initial_parameters(layers):
     assert all(torch.equal(value, sequential[name]) for name, value in interleaved.items())
 
 
-@pytest.mark.parametrize(("arrangement", "pooled"), EVERY)
+@pytest.mark.parametrize(("arrangement", "readout_rows"), EVERY)
 def test_every_parameter_is_learned(arrangement, readout_rows):
     regression = model(arrangement, readout_rows)
     regression(ROWS).square().sum().backward()
@@ -44,7 +44,7 @@ def test_every_parameter_is_learned(arrangement, readout_rows):
     ] == []
 
 
-@pytest.mark.parametrize(("arrangement", "pooled"), EVERY)
+@pytest.mark.parametrize(("arrangement", "readout_rows"), EVERY)
 def test_order_of_events_in_a_set_does_not_change_the_output(arrangement, readout_rows):
     regression = model(arrangement, readout_rows)
     permuted_rows = ROWS[:, :, torch.tensor([3, 5, 0, 1, 4, 2])]

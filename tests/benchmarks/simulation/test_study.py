@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.simulation.__main__ import main
 from benchmarks.simulation.encoders import ARRANGEMENTS
-from benchmarks.simulation.shown import figure, table
+from benchmarks.simulation.presentation import figure, table
 from benchmarks.simulation.study import plan, summary
 from benchmarks.simulation.trial import Trial, score
 from nest_model.report.figures import png

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.model import made_shards
+from benchmarks.model import random_shards
 from nest_model.data import reader
 from nest_model.data.seqsets import SeqSets
 from schemas.errors import ContractError
@@ -56,7 +56,7 @@ def test_read_shards_concatenates_shards_of_any_layout(tmp_path, shard_count, ro
 
 def test_read_shards_gives_the_same_columns_as_pyarrow(tmp_path):
     write_shards(tmp_path, ROWS[:1])  # for its card
-    table = made_shards.draw_sets(0, 300, np.random.default_rng(1)).select(SEQSET.names).cast(SEQSET)
+    table = random_shards.draw_sets(0, 300, np.random.default_rng(1)).select(SEQSET.names).cast(SEQSET)
     pq.write_table(table.replace_schema_metadata({"contract": "seqset/1"}), tmp_path / "part-00000.parquet")
     rewrite_card(tmp_path / "part-00000.parquet")
 
@@ -149,10 +149,10 @@ done.set(), looking.join()
 print(max(seen, default=0), resident_bytes("RssAnon"), before, seqsets.events)
 """
     # a shard is in memory as a whole while it is read, so one shard is compared with six
-    monkeypatch.setattr(made_shards, "PATIENTS_PER_SHARD", 1_000)
+    monkeypatch.setattr(random_shards, "PATIENTS_PER_SHARD", 1_000)
     growth, events = [], []
     for patients in (1_000, 6_000):
-        made_shards.write_shards(tmp_path / str(patients), patients)
+        random_shards.write_shards(tmp_path / str(patients), patients)
         result = in_process(code, tmp_path / str(patients), tmp_path)
         *peaks, baseline, tokens = map(int, result.stdout.split())
         growth.append(max(peaks) - baseline)
