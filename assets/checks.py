@@ -1,7 +1,7 @@
 """The asset checks: ERROR blocks downstream assets, WARN shows yellow. They show counts and shares, never a value."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,7 +80,7 @@ def table_checks(
         ],
     )
     @with_clear_errors
-    def checks(workspace: Workspace):
+    def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
         # Great Expectations takes 3 s and 200 MB to import: only in the process that runs the check
         from schemas.expectations.validation import validate
 
@@ -103,7 +103,7 @@ def card_checks(source: str, asset: str, step: str) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(name=f"{asset}_checks", specs=_card_specs(asset))
     @with_clear_errors
-    def checks(workspace: Workspace):
+    def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
         yield from log_failures(*_card_results(asset, StepCard.read(workspace.layout(source).cards, step)))
 
     return checks
@@ -197,7 +197,7 @@ def audit_checks(source: str, cohort: str) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(name=f"{asset}_checks", specs=specs)
     @with_clear_errors
-    def checks(workspace: Workspace):
+    def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
         audit = LeakAudit.read(workspace.layout(source).leak_audit(cohort))
         for name, findings, severity in (
             ("future_changes_nothing", audit.failures, dg.AssetCheckSeverity.ERROR),
@@ -234,7 +234,7 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(name=f"{asset}_checks", specs=specs)
     @with_clear_errors
-    def checks(workspace: Workspace):
+    def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
         judgement = Judgement.read(workspace.layout(source).model(asset))
         for name, sentences in (
             ("learnt_more_than_a_constant", judgement.not_learnt),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pyarrow.parquet as pq
@@ -38,7 +39,7 @@ def labels_asset(source: str, cohort: Cohort) -> dg.AssetsDefinition:
         code_version=f"{code_version('pipelines.cohorts')}-{cohort.sha256[:8]}",
     )
     @with_clear_errors
-    def cohort_labels(workspace: Workspace) -> dg.MaterializeResult:
+    def cohort_labels(workspace: Workspace) -> dg.MaterializeResult[Any]:
         layout, rules = workspace.layout(source), workspace.settings.rules
         folder = layout.cohort(cohort.cohort)
         reads = rules.model_dump(include={"clock", "fit_on"})
@@ -55,7 +56,7 @@ def labels_asset(source: str, cohort: Cohort) -> dg.AssetsDefinition:
     return cohort_labels
 
 
-def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
+def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult[Any]:
     """Return the materialization of a label table, with small counts of patients suppressed."""
     from nest_model.report import previews
 

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -22,7 +23,7 @@ FILE_COUNTS = ("shards", "buckets")
 
 def table_result(
     card: StepCard, path: Path, pictures: Mapping[str, bytes] | None = None, **extra: str
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[Any]:
     """Return the materialization of a Parquet file or folder: rows, columns, counts, drops, pictures and `extra`."""
     with disclosing(card.synthetic):
         return _table_result(card, path, pictures or {}, **extra)
@@ -30,7 +31,7 @@ def table_result(
 
 def _table_result(
     card: StepCard, path: Path, pictures: Mapping[str, bytes], **extra: str
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[Any]:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     rows = sum(pq.read_metadata(file).num_rows for file in files)
     dg.AssetExecutionContext.get().log.info(f"{suppress_count(rows)} rows under {card.contract}")
@@ -46,16 +47,16 @@ def _table_result(
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(card.version))
 
 
-def subjects_result(card: StepCard, path: Path) -> dg.MaterializeResult:
+def subjects_result(card: StepCard, path: Path) -> dg.MaterializeResult[Any]:
     """Return the materialization of a source's subjects: the table, and the number of patients in each split."""
     with disclosing(card.synthetic):
         splits = suppress_splits(read_table(path, SUBJECTS))
     sizes = {f"split_{name}": subjects for name, subjects in splits.task.items()}
     sizes |= {f"pretrain_split_{name}": subjects for name, subjects in splits.pretrain.items()}
-    return table_result(card, path, **sizes)
+    return table_result(card, path, None, **sizes)
 
 
-def input_result(card: StepCard, **paths: Path) -> dg.MaterializeResult:
+def input_result(card: StepCard, **paths: Path) -> dg.MaterializeResult[Any]:
     """Return the materialization of a source's input: its paths, its counts, and the hash of each file."""
     hashes = [{"input": name, "SHA-256": value[:16]} for name, value in card.hashes.items()]
     with disclosing(card.synthetic):

@@ -45,18 +45,18 @@ def finetuning_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             "nest_model.commands.finetune", "nest_model.training.device", entry_point=COMMAND_LINE
         ),
         description=f"NEST fine-tuned on the labels of {cohort}, with predictions for every split.",
-        **RESEARCH_TEAM,
+        owners=RESEARCH_TEAM,
     )
     @with_clear_errors
     def nest(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
-    ) -> dg.MaterializeResult:
+    ) -> dg.MaterializeResult[Any]:
         layout, settings = workspace.layout(source), workspace.settings
         options: dict[str, Any] = {"seed": settings.seed, "threads": 1}  # two steps run at the same time
         options |= FineTuningOptions.from_text(settings.finetuning).flags()
         # does not depend on the further seeds, nor on the pretrained weights, which the training itself compares
         key = step_key(layout, options, exclude=("nest",))
-        paths = {"pretrained": layout.model(f"{source}_nest"), "key": key}
+        paths: dict[str, Path | str] = {"pretrained": layout.model(f"{source}_nest"), "key": key}
         options |= seed_flags(settings)
         if settings.pretraining_seeds:
             options["pretraining-seeds"] = True
@@ -73,12 +73,14 @@ def lightgbm_asset(source: str, cohort: str) -> dg.AssetsDefinition:
         kinds={"lightgbm"},
         code_version=code_version("nest_model.baselines.lightgbm", entry_point=COMMAND_LINE),
         description=f"LightGBM on token counts for {cohort}: the same patients, the same cut, tuned on validation.",
-        **_deps_and_group(source, cohort),
+        deps=[f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
+        group_name=f"{source}_models",
+        owners=RESEARCH_TEAM,
     )
     @with_clear_errors
     def fit_lightgbm(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
-    ) -> dg.MaterializeResult:
+    ) -> dg.MaterializeResult[Any]:
         layout, settings = workspace.layout(source), workspace.settings
         options = {"seed": settings.seed, **seed_flags(settings)}
         paths = {"vocab": layout.vocab}
@@ -109,12 +111,12 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             "cut, tuned on validation. "
             "With NEST_YARDSTICKS=all also what NEST loses when events of one kind are removed from its test examples."
         ),
-        **RESEARCH_TEAM,
+        owners=RESEARCH_TEAM,
     )
     @with_clear_errors
     def fit_yardsticks(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
-    ) -> dg.MaterializeResult:
+    ) -> dg.MaterializeResult[Any]:
         layout, settings = workspace.layout(source), workspace.settings
         options: dict[str, Any] = {"seed": settings.seed, "which": settings.yardsticks}
         paths = {
@@ -177,12 +179,14 @@ def leak_audit_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             f"Leaks suspected in the features of {cohort}: codes that reveal the outcome, other features that predict "
             "it too well, and by how much each raises the AUROC. The test split is not read."
         ),
-        **_deps_and_group(source, cohort),
+        deps=[f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
+        group_name=f"{source}_models",
+        owners=RESEARCH_TEAM,
     )
     @with_clear_errors
     def audit(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
-    ) -> dg.MaterializeResult:
+    ) -> dg.MaterializeResult[Any]:
         layout, options = workspace.layout(source), {"seed": workspace.settings.seed}
         file = layout.leak_audit(cohort)
         paths = {"labels": layout.labels(cohort), "seqset": layout.seqset, "vocab": layout.vocab}
@@ -215,15 +219,6 @@ def suspects_table(audit: LeakAudit) -> dg.MetadataValue:
     return dg.MetadataValue.md(markdown_table(rows))
 
 
-def _deps_and_group(source: str, cohort: str) -> dict[str, Any]:
-    """Return the deps, group and owner of an asset that reads a cohort's labels, the shards and the vocabulary."""
-    return {
-        "deps": [f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
-        "group_name": f"{source}_models",
-        **RESEARCH_TEAM,
-    }
-
-
 def _task_model(
     context: dg.AssetExecutionContext,
     pipes: dg.PipesSubprocessClient,
@@ -236,7 +231,7 @@ def _task_model(
     more_commands: Mapping[str, dict[str, Any]] = MappingProxyType({}),
     training_flags: Mapping[str, str] = MappingProxyType({}),
     train_more: Callable[[], Mapping[str, float]] = dict,
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[Any]:
     """Run a command on a task, and more commands on the same labels and shards if the task is trainable.
 
     Args:

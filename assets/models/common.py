@@ -11,7 +11,7 @@ from assets.metadata import column_schema
 from schemas.cards import StepCard
 from schemas.settings import Settings
 
-RESEARCH_TEAM = {"owners": ["team:research"]}
+RESEARCH_TEAM = ["team:research"]
 COMMAND_LINE = "nest_model.commands.parser"
 
 

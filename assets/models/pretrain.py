@@ -47,17 +47,17 @@ def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg
         description=(
             "NEST pretrained on the training subjects (MLM + MSM), stopped early on the validation subjects."
         ),
-        **RESEARCH_TEAM,
+        owners=RESEARCH_TEAM,
     )
     @with_clear_errors
     def nest(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
-    ) -> dg.MaterializeResult:
+    ) -> dg.MaterializeResult[Any]:
         from nest_model.report import previews
 
         layout, settings = workspace.layout(source), workspace.settings
         out = layout.model(f"{source}_nest")
-        options = {"model": settings.model, "seed": settings.seed}
+        options: dict[str, Any] = {"model": settings.model, "seed": settings.seed}
         if settings.rules.cse_position is not None:
             options["position"] = settings.rules.cse_position
         options |= (

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import dagster as dg
 
 from assets.metadata import pictures_metadata
-from assets.models.common import flags, metrics_metadata, result_card
+from assets.models.common import RESEARCH_TEAM, flags, metrics_metadata, result_card
 from assets.resources import Workspace
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
@@ -48,12 +49,12 @@ def _page_asset(
         kinds={"html"},
         code_version=code_version("nest_model.report"),
         description=about,
-        owners=["team:research"],
+        owners=RESEARCH_TEAM,
     )
     @with_clear_errors
     def page(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
-    ) -> dg.MaterializeResult:
+    ) -> dg.MaterializeResult[Any]:
         from nest_model.report import previews
 
         layout = workspace.layout(source)

@@ -133,7 +133,7 @@ def event_message(event: dict[str, Any]) -> str:
         case "seed":
             return f"seed {event['seed']}, {event['number']} of {event['total']}"
         case "error" | "stopped":
-            return event["message"]
+            return str(event["message"])
         case _:
             return f"{event['event']}: {_format_metrics(event.get('metrics', {}))}"
 

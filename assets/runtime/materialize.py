@@ -2,18 +2,23 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 import dagster as dg
 from dagster._core.errors import DagsterUserCodeProcessError
-from dagster._utils.error import SerializableErrorInfo
+
+# Dagster re-exports this class without declaring the export
+from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]
 
 from assets.resources import Workspace
 from pipelines.engine import executor
 from schemas.errors import InputError, NestError
 from schemas.io.urls import redact_url
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -27,7 +32,10 @@ def errors_as_failures() -> Iterator[None]:
             yield
     except NestError as error:
         error_info = SerializableErrorInfo(message=f"{error}\n", stack=[], cls_name=type(error).__name__)
-        raise DagsterUserCodeProcessError(str(error), user_code_process_error_infos=[error_info]) from None
+        # Dagster does not annotate this class
+        raise DagsterUserCodeProcessError(  # type: ignore[no-untyped-call]
+            str(error), user_code_process_error_infos=[error_info]
+        ) from None
 
 
 @contextmanager
@@ -44,21 +52,22 @@ def _os_errors_as_input_errors() -> Iterator[None]:
         ) from None
 
 
-def with_clear_errors(compute: Callable[..., Any]) -> Callable[..., Any]:
+def with_clear_errors(compute: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Wrap an asset or a check, which may be a generator, in `errors_as_failures`, and record an asset's settings."""
 
     @functools.wraps(compute)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         with errors_as_failures():
             _apply_settings((*args, *kwargs.values()))
             return compute(*args, **kwargs)
 
     @functools.wraps(compute)
-    def iterate(*args: Any, **kwargs: Any) -> Any:
+    def iterate(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Iterator[Any]:
         with errors_as_failures():
-            yield from compute(*args, **kwargs)
+            yield from cast(Iterable[Any], compute(*args, **kwargs))
 
-    return iterate if inspect.isgeneratorfunction(compute) else call
+    # for a generator function, Result is an iterator
+    return cast(Callable[Parameters, Result], iterate) if inspect.isgeneratorfunction(compute) else call
 
 
 def _apply_settings(arguments: Sequence[Any]) -> None:

@@ -27,7 +27,7 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
     """Execute the remaining steps of a run with the settings it was started with; return whether they succeeded.
 
     Raises:
-        NestError: see `broken_run` and `recorded_settings`.
+        NestError: the run was started from Python code; see also `broken_run` and `recorded_settings`.
     """
     run = broken_run(instance, run_id)
     environment = recorded_settings(run)
@@ -36,6 +36,10 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
         del os.environ[name]
     os.environ.update(environment)
     steps = remaining_steps(instance, run)
+    if run.job_code_origin is None:
+        raise NestError(
+            f"Run {run.run_id} ({run.job_name}) was not started by a command or the UI; start it again."
+        )
     folder = redact_url(environment["NEST_DATA_DIR"])
     sys.stderr.write(f"resuming run {run.run_id} ({run.job_name}) on {folder}: {len(steps)} steps\n")
     result = dg.execute_job(
@@ -68,7 +72,7 @@ def broken_run(instance: dg.DagsterInstance, run_id: str | None) -> dg.DagsterRu
             )
         with sole_writer(Path(recorded_tag(run, FOLDER_TAG))):  # a living run holds this lock
             instance.report_run_failed(run, DIED_MESSAGE)
-    return instance.get_run_by_id(run.run_id)
+    return instance.get_run_by_id(run.run_id) or run
 
 
 def newest_broken_run(instance: dg.DagsterInstance) -> dg.DagsterRun:
@@ -101,16 +105,14 @@ def recorded_settings(run: dg.DagsterRun) -> dict[str, str]:
     Raises:
         NestError: the run was killed before it recorded its settings, or a secret is not set.
     """
-    settings = {
-        name: os.environ.get(name) if value is None else value
-        for name, value in json.loads(recorded_tag(run, ENVIRONMENT_TAG)).items()
-    }
-    if missing := [name for name, value in settings.items() if value is None]:
+    tag_values: dict[str, str | None] = json.loads(recorded_tag(run, ENVIRONMENT_TAG))
+    values = {name: os.environ.get(name) if value is None else value for name, value in tag_values.items()}
+    if missing := [name for name, value in values.items() if value is None]:
         raise NestError(
             f"{', '.join(missing)}: set it as when run {run.run_id} was started; it was not recorded, since it may "
             "hold a secret."
         )
-    return settings
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def recorded_tag(run: dg.DagsterRun, tag: str) -> str:
@@ -125,7 +127,13 @@ def recorded_tag(run: dg.DagsterRun, tag: str) -> str:
 
 
 def remaining_steps(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:
-    """Return the steps Dagster would retry, and those without inputs: the raw files may have changed meanwhile."""
+    """Return the steps Dagster would retry, and those without inputs: the raw files may have changed meanwhile.
+
+    Raises:
+        NestError: the run was never planned.
+    """
+    if run.execution_plan_snapshot_id is None:
+        raise NestError(f"Run {run.run_id} ({run.job_name}) did nothing yet; start it again instead.")
     retried_steps, _ = KnownExecutionState.build_resume_retry_reexecution(instance, run)
     plan = instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id)
     roots = [step.key for step in plan.steps if not step.inputs]
