@@ -287,7 +287,7 @@ FILES = [
         change_compressed("labevents", gzip.compress),
         "compressed twice",
         "(?i)decompress",
-        "readable, but so odd that the file should be inspected",
+        "readable, but so unusual that the file should be inspected",
     ),
     refusal_case(
         "garbage_after_the_gzip",

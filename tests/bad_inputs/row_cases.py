@@ -163,7 +163,7 @@ ROWS_CASES = [
         "diagnoses_icd",
         repeat_rows("diagnoses_icd", is_not_foreign, 1, seq_num="99"),
         ReferenceResult(),
-        "a set is a multiset: the coder wrote it twice",
+        "a set is a set is a multiset, and the coder wrote it twice",
     ),
     Case(
         "prescriptions_doubled",
@@ -273,7 +273,7 @@ ROWS_CASES = [
         "admissions",
         combine(ONE_MORE, rows("admissions", add_many_stays)),
         ReferenceResult(),
-        "e.g. a night clinic; empty sets are sets",
+        "e.g. a night clinic; empty sets are sets too",
     ),
     refusal_case(
         "nobody_to_fit_on",

@@ -194,7 +194,7 @@ STORED_CASES = [
         columns(GEM, list, lambda name: {"icd_9": "source", "icd_10": "target"}.get(name, name)),
         "no column icd_9, icd_10",
         "as its provider publishes it",
-        "the meaning of the columns would be a guess",
+        "the column meaning of the columns would be a guess",
     ),
     Case(
         "gsn_lists_with_odd_blanks",

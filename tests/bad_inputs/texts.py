@@ -428,7 +428,7 @@ TEXTS = [
         "labevents",
         write_in_comments("a\u2028b\u0085c\x0bd".encode()),
         SameResult(),
-        "they do not end a line of a table",
+        "they do not do not end a line of a table",
     ),
     refusal_case(
         "a_block_of_zeros", "emar", as_plain_csv("emar", with_zero_block), "zero bytes", AGAIN, "a disk fault"

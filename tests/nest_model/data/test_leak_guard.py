@@ -47,7 +47,9 @@ def test_test_labels_do_not_change_the_model(world, pretrained_model, tmp_path):
         assert (flipped_model / "model" / file).read_bytes() == (model / "model" / file).read_bytes()
 
 
-def test_validation_labels_do_not_change_the_weights_of_an_epoch(world, pretrained_model, tmp_path, monkeypatch):
+def test_validation_labels_do_not_change_the_weights_of_an_epoch(
+    world, pretrained_model, tmp_path, monkeypatch
+):
     monkeypatch.setattr(finetuning_task, "scorable", lambda *_: [0])  # disclose so small a split
     flipped_world = flip_labels(world, tmp_path / "world", "val")
     models = [
