@@ -133,7 +133,7 @@ def _run_point(point: Point, models: Sequence[str], options: argparse.Namespace)
 def _publish(scores_by_point: ScoresByPoint, options: argparse.Namespace, machine: Machine) -> None:
     """Write the table, the JSON and the figure of all scores, also those of earlier runs."""
     keys = _keys(Point(0, 0))
-    report = {
+    report: dict[str, Any] = {
         "sizes": sorted({point.size for point in scores_by_point}),
         "seeds": list(dict.fromkeys(point.seed for point in scores_by_point)),
         "settings": chain.settings(),
@@ -153,7 +153,7 @@ def _keys(point: Point) -> dict[str, str]:
 
 
 def _scores(options: argparse.Namespace) -> Path:
-    return options.work / "scores"
+    return Path(options.work) / "scores"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -114,5 +115,5 @@ def environment(point: Point, folder: Path) -> dict[str, str]:
 
 
 @cache
-def _graph() -> dg.AssetSelection:
+def _graph() -> Any:  # Dagster's AssetGraph, which is not public
     return build(COHORT_FOLDER).resolve_asset_graph()

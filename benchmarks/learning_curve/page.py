@@ -44,20 +44,24 @@ def _differences(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]
         model for model in ("nest", "probe", "without_pretraining", "logistic") if model in report["models"]
     ]
     heads = [f"{LABELS[model]} − LightGBM" for model in models]
-    cells = {}
+    cells: dict[int, Sequence[str] | None] = {}
     for size in report["sizes"]:
         row = rows.get(size)
-        cells[size] = row and [
-            *(interval(row["less_lightgbm"][model], with_sign=True) for model in models),
-            _percent(row["gap_closed"]),
-        ]
+        cells[size] = (
+            row
+            if row is None
+            else [
+                *(interval(row["less_lightgbm"][model], with_sign=True) for model in models),
+                _percent(row["gap_closed"]),
+            ]
+        )
     return _table([*heads, "share of the gap to the planted risk NEST closes"], cells)
 
 
 def _percent(score: Mapping[str, float | None]) -> str:
     """Return a share as `23 % (4 to 41)`."""
     value, low, high = (
-        None if score[part] is None else f"{100 * score[part]:.0f}".replace("-", "−")
+        None if (share := score[part]) is None else f"{100 * share:.0f}".replace("-", "−")
         for part in ("value", "low", "high")
     )
     return "–" if value is None else f"{value} %" if low is None else f"{value} % ({low} to {high})"

@@ -23,7 +23,7 @@ STEPS = 2  # at the second, the gradients of the first are still allocated
 TINY = Sizes(subjects=1, sets=2, set_rows=2, vocab_size=16, d_model=8, heads=2, d_ff=8, layers=1, window=2)
 
 
-def seconds(step: Callable[[], None], device: torch.device) -> float:
+def seconds(step: Callable[[], object], device: torch.device) -> float:
     """Return how long a step takes, including its kernels: by events on CUDA, else by the clock."""
     if device.type != "cuda":
         start = time.perf_counter()
@@ -34,7 +34,7 @@ def seconds(step: Callable[[], None], device: torch.device) -> float:
     step()
     end.record()
     end.synchronize()
-    return start.elapsed_time(end) / 1000
+    return float(start.elapsed_time(end)) / 1000
 
 
 def peak_bytes(model: str, sizes: Sizes, protocol: str, device: torch.device) -> int:
@@ -85,10 +85,10 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 def _cuda_peak(model: str, sizes: Sizes, protocol: str, device: torch.device) -> int:
     _steps(model, TINY, protocol, device)
-    baseline = torch.cuda.memory_allocated(device)
+    baseline: int = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     _steps(model, sizes, protocol, device)
-    return torch.cuda.max_memory_allocated(device) - baseline
+    return int(torch.cuda.max_memory_allocated(device)) - baseline
 
 
 def _rise(tiny: Callable[[], Any], real: Callable[[], Any], threads: int) -> int:

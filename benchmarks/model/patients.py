@@ -88,4 +88,5 @@ def _days(sets_per_subject: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     gaps = rng.exponential(MEAN_DAYS_BETWEEN_SETS, int(sets_per_subject.sum()))
     first = np.cumsum(sets_per_subject) - sets_per_subject
     total = np.cumsum(gaps)
-    return total - np.repeat(total[first], sets_per_subject)
+    days: np.ndarray = total - np.repeat(total[first], sets_per_subject)
+    return days

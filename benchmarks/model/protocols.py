@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -40,7 +41,7 @@ class Protocol:
             loss = cross_entropy_sum(outputs, model.embedding.weight, None, targets, in_chunks=True)
         (loss / len(tokens)).backward()
 
-    def _autocast(self, device: torch.device) -> AbstractContextManager:
+    def _autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         return nullcontext() if self.products == self.weights else torch.autocast(device.type, self.products)
 
 

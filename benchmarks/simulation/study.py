@@ -65,7 +65,7 @@ def summary(trials: Sequence[Trial], scores: Sequence[float]) -> list[dict[str, 
 
     The gap is R² of the interleaved less that of the sequential arrangement with the same seed.
     """
-    rows: dict[tuple, dict[str, Any]] = {}
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for trial, r2 in zip(trials, scores, strict=True):
         settings = {"codes": trial.codes, "noise": trial.noise, "layers": trial.layers}
         row = rows.setdefault(tuple(settings.values()), settings | {name: [] for name in ARRANGEMENTS})
@@ -93,7 +93,7 @@ def _record_trial(telemetry: Telemetry, trial: Trial, future: "Future[float]") -
         telemetry.write("trial", **asdict(trial), r2=future.result())
 
 
-def _follow(pending: Sequence[Future], step_queue: "Queue[int]", progress: Progress) -> None:
+def _follow(pending: "Sequence[Future[float]]", step_queue: "Queue[int]", progress: Progress) -> None:
     """Report progress until every trial has ended: finished, failed, or its process died."""
     while not all(future.done() for future in pending):
         with suppress(queue.Empty):

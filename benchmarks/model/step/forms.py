@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -100,9 +101,10 @@ def prepare(form: Form, size: Size, patients: int, seed: int = 42) -> PreparedSt
     masked_batch = mask_batch(batch, Generator().manual_seed(seed), config)
     torch.manual_seed(seed)
     model = NestModel(config)
-    losses, rows, head_rows = (_padded if form.padded_by else _packed)(
-        form, model, masked_batch, size.row_budget
-    )
+    if form.padded_by:
+        losses, rows, head_rows = _padded(form.padded_by, model, masked_batch)
+    else:
+        losses, rows, head_rows = _packed(model, masked_batch, size.row_budget)
 
     def run() -> float:
         model.zero_grad(set_to_none=True)
@@ -120,11 +122,9 @@ def prepare(form: Form, size: Size, patients: int, seed: int = 42) -> PreparedSt
 Losses = list[Callable[[], Tensor]]
 
 
-def _padded(
-    form: Form, model: NestModel, masked_batch: MaskedBatch, row_budget: int
-) -> tuple[Losses, int, int]:
+def _padded(attend: Attend, model: NestModel, masked_batch: MaskedBatch) -> tuple[Losses, int, int]:
     laid_out = PaddedBatch.of(masked_batch, model.config)
-    everywhere = form.padded_by is literal
+    everywhere = attend is literal
     rows = len(laid_out.batch.tokens)
     head_rows = (
         rows + laid_out.batch.sets
@@ -133,14 +133,12 @@ def _padded(
     )
 
     def loss() -> Tensor:
-        return padded_loss(model, laid_out, form.padded_by, heads_everywhere=everywhere)
+        return padded_loss(model, laid_out, attend, heads_everywhere=everywhere)
 
     return [loss], rows, head_rows
 
 
-def _packed(
-    form: Form, model: NestModel, masked_batch: MaskedBatch, row_budget: int
-) -> tuple[Losses, int, int]:
+def _packed(model: NestModel, masked_batch: MaskedBatch, row_budget: int) -> tuple[Losses, int, int]:
     guesses = Counts.of(masked_batch)
     shortcuts, batch = model.config.shortcuts, masked_batch.batch
     if shortcuts.merged_duplicates:
@@ -153,8 +151,8 @@ def _packed(
         masked_batch.slice_subjects(run.start, run.stop)
         for run in balanced_runs(masked_batch.batch.rows, row_budget, 1)
     ]
-    return (
-        [lambda part=part: pretraining_loss(model, part, guesses).total for part in parts],
-        rows,
-        head_rows,
-    )
+
+    def loss(part: MaskedBatch) -> Tensor:
+        return pretraining_loss(model, part, guesses).total
+
+    return [partial(loss, part) for part in parts], rows, head_rows

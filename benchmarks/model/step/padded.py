@@ -84,8 +84,8 @@ class PaddedPlan:
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attend within pieces; see AttentionPlan."""
         shape = (len(self.mask), self.mask.shape[-1])
-        slots = (rows.unflatten(0, shape).transpose(1, 2) for rows in (query, key, value))
-        return self.attend_slots(*slots, self.mask).transpose(1, 2).flatten(0, 1)
+        query, key, value = (rows.unflatten(0, shape).transpose(1, 2) for rows in (query, key, value))
+        return self.attend_slots(query, key, value, self.mask).transpose(1, 2).flatten(0, 1)
 
 
 def literal(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
