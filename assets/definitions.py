@@ -15,7 +15,7 @@ from assets.checks import (
 )
 from assets.cohorts import COHORT_FOLDER, labels_asset, unreadable_cohort_asset
 from assets.environment.nest_environment import checkout_above
-from assets.jobs import jobs, of_cohort
+from assets.jobs import cohort_job, jobs
 from assets.models.cohort_models import finetuning_asset, leak_audit_asset, lightgbm_asset, yardsticks_asset
 from assets.models.next_basket import instacart_next_basket
 from assets.models.pretrain import pretraining_asset
@@ -85,7 +85,7 @@ def build(folder: Path) -> dg.Definitions:
             *(check for cohort in cohorts for check in cohort_checks(cohort.source, cohort.cohort)),
             *(audit_checks(cohort.source, cohort.cohort) for cohort in cohorts),
         ],
-        jobs=[*jobs(), *(of_cohort(cohort.cohort) for cohort in cohorts)],
+        jobs=[*jobs(), *(cohort_job(cohort.cohort) for cohort in cohorts)],
         resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
         executor=exclusive_executor,
     )

@@ -1,14 +1,18 @@
 """The jobs of a source: the whole chain and its three stretches; and of each cohort alone."""
 
+from typing import Any
+
 import dagster as dg
 
 from schemas.cards import COHORT_STEPS
 from schemas.sources import SourceSpec, sources
 
+Job = Any  # Dagster's unresolved job, whose class is not public
+
 CONSOLE = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}  # Dagster's own events stay in the UI
 
 
-def chain(spec: SourceSpec) -> list:
+def chain_jobs(spec: SourceSpec) -> list[Job]:
     """Return `<source>_full`, `_etl`, `_pretrain` and, where there are cohorts, `_finetune`."""
     source, provider = spec.name, spec.title
     groups = [f"{source}_cohorts", f"{source}_cohorts_to_mend"] if spec.has_cohorts else []
@@ -31,7 +35,7 @@ def chain(spec: SourceSpec) -> list:
     ]
 
 
-def of_cohort(cohort: str):
+def cohort_job(cohort: str) -> Job:
     """Return `cohort_<cohort>`: all that is made from one cohort's file."""
     return dg.define_asset_job(
         f"cohort_{cohort}",
@@ -50,6 +54,6 @@ FETCH = [
 ]
 
 
-def jobs() -> list:
+def jobs() -> list[Job]:
     """Return the jobs of every source, and those that fetch."""
-    return [*(job for spec in sources().values() for job in chain(spec)), *FETCH]
+    return [*(job for spec in sources().values() for job in chain_jobs(spec)), *FETCH]

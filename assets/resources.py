@@ -17,7 +17,7 @@ CDM = {"pcornet_dir", "pcornet_database"}
 """Two settings of which one may be set."""
 
 
-class Workspace(dg.ConfigurableResource):
+class Workspace(dg.ConfigurableResource["Workspace"]):
     """Settings from the environment (`NEST_…`), each of which a run's config may override."""
 
     data_dir: str | None = None

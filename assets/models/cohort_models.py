@@ -211,7 +211,7 @@ def suspects_table(audit: LeakAudit) -> dg.MetadataValue:
         {
             "suspect": suspect.name,
             "in predictions": suspect.predictions,
-            "inflation of the AUROC": suspect.inflation.in_words(signed=True),
+            "inflation of the AUROC": suspect.inflation.in_words(with_sign=True),
             "verdict": suspect.verdict,
         }
         for suspect in audit.suspects

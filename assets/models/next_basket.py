@@ -1,6 +1,7 @@
 """The next basket of each test user: NEST beside plain counting."""
 
 import json
+from typing import Any
 
 import dagster as dg
 
@@ -26,12 +27,12 @@ from schemas.markdown import markdown_table
     code_version=code_version(
         "nest_model.next_set.score", "nest_model.training.device", entry_point=COMMAND_LINE
     ),
-    **RESEARCH_TEAM,
+    owners=RESEARCH_TEAM,
 )
 @with_clear_errors
 def instacart_next_basket(
     context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[Any]:
     """What the test users buy next: NEST, asked by an appended query set, beside their most frequent products."""
     from nest_model.next_set import pictures
 

@@ -1,6 +1,7 @@
 """The assets every source has: its raw input, and a table each step, up to the SeqSet shards."""
 
 from functools import cache
+from typing import Any
 
 import dagster as dg
 
@@ -43,7 +44,7 @@ def _raw(spec: SourceSpec) -> dg.AssetsDefinition:
         owners=OWNERS,
     )
     @with_clear_errors
-    def raw(workspace: Workspace) -> dg.MaterializeResult:
+    def raw(workspace: Workspace) -> dg.MaterializeResult[Any]:
         steps = steps_of(workspace, spec.name)
         steps.prepare()
         step = steps.step(RAW)
@@ -66,7 +67,7 @@ def _table(spec: SourceSpec, name: str) -> dg.AssetsDefinition:
         owners=OWNERS,
     )
     @with_clear_errors
-    def asset(workspace: Workspace) -> dg.MaterializeResult:
+    def asset(workspace: Workspace) -> dg.MaterializeResult[Any]:
         from nest_model.report import previews
 
         steps = steps_of(workspace, spec.name)

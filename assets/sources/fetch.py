@@ -3,25 +3,28 @@
 import hashlib
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from assets.checks import log_failures
 from assets.resources import Workspace
 from assets.runtime.materialize import with_clear_errors
+from assets.sources.common import OWNERS
 from pipelines.inputs.mimic import MimicSteps
 from pipelines.sources.mimic.checksums import compare
 from schemas.cards import StepCard
 from schemas.io.hashing import file_sha256
 from schemas.markdown import markdown_table
 
-DOWNLOADS = {"group_name": "downloads", "owners": ["team:data-engineering"]}
+GROUP = "downloads"
 
 
-@dg.asset(kinds={"csv"}, **DOWNLOADS)
+@dg.asset(kinds={"csv"}, group_name=GROUP, owners=OWNERS)
 @with_clear_errors
-def mimic_demo_files(workspace: Workspace) -> dg.MaterializeResult:
+def mimic_demo_files(workspace: Workspace) -> dg.MaterializeResult[Any]:
     """MIMIC-IV's open demo (100 patients, ODbL) from PhysioNet: the tables we read, each as its sums promise."""
     from pipelines.fetch.physionet import fetch_mimic_demo  # the HTTP library: only where it fetches
 
@@ -34,10 +37,11 @@ def mimic_demo_files(workspace: Workspace) -> dg.MaterializeResult:
     check_specs=[
         dg.AssetCheckSpec("complete", asset="crosswalk_files", description="Every crosswalk is there.")
     ],
-    **DOWNLOADS,
+    group_name=GROUP,
+    owners=OWNERS,
 )
 @with_clear_errors
-def crosswalk_files(workspace: Workspace):
+def crosswalk_files(workspace: Workspace) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """The crosswalks: CMS's General Equivalence Mappings of 2018, and GSN → ATC from NEST_GSN_ATC_URL."""
     from pipelines.fetch.crosswalks import fetch_crosswalks  # the HTTP library: only where it fetches
 
@@ -70,7 +74,7 @@ def as_published(workspace: Workspace) -> dg.AssetCheckResult:
     return log_failures(result)[0]
 
 
-def _fetched(folder: Path, sums: dict[str, str], setting: str, **counts: int) -> dg.MaterializeResult:
+def _fetched(folder: Path, sums: dict[str, str], setting: str, **counts: int) -> dg.MaterializeResult[Any]:
     """Return what lies in the folder, and the line that makes it the input."""
     use = f"export {setting}={folder}"
     dg.AssetExecutionContext.get().log.info(f"to use it: {use}")

@@ -1,5 +1,7 @@
 """MIMIC-IV written as a MEDS dataset."""
 
+from typing import Any
+
 import dagster as dg
 
 from assets.metadata import card_metadata, column_schema
@@ -20,7 +22,7 @@ from schemas.tables.meds import MEDS_DATA
     owners=OWNERS,
 )
 @with_clear_errors
-def mimic_meds(workspace: Workspace) -> dg.MaterializeResult:
+def mimic_meds(workspace: Workspace) -> dg.MaterializeResult[Any]:
     """MIMIC-IV as a MEDS 0.4 dataset, for any tool that reads MEDS; values, both times and stays travel beside it."""
     layout = workspace.layout("mimic")
     card = cached_step(layout, [layout.meds], {}, lambda: meds.write_meds(layout))
