@@ -30,7 +30,8 @@ def peak_mib() -> float:
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        return torch.cuda.max_memory_allocated() / 2**20
+        peak_bytes: int = torch.cuda.max_memory_allocated()
+        return peak_bytes / 2**20
     if Path("/proc/self/status").exists():
         return resident_bytes("VmHWM") / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES / 2**20

@@ -57,13 +57,14 @@ class CodeGroups:
                 shares |= _value_groups(values.items[values.item[token]], values.decile[token])
             else:
                 shares |= dict.fromkeys(groups_of(kind, code), 1.0)
-            entries += [(token, places.setdefault(name, len(places)), of) for name, of in shares.items()]
-        token, group, factor = zip(*entries, strict=True) if entries else ((), (), ())
+            entries += [
+                (token, places.setdefault(name, len(places)), factor) for name, factor in shares.items()
+            ]
         return cls(
             tuple(places),
-            np.array(token, dtype=np.int64),
-            np.array(group, dtype=np.int64),
-            np.array(factor, dtype=np.float32),
+            np.array([token for token, _, _ in entries], dtype=np.int64),
+            np.array([group for _, group, _ in entries], dtype=np.int64),
+            np.array([factor for _, _, factor in entries], dtype=np.float32),
         )
 
 

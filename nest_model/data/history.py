@@ -165,4 +165,5 @@ def add_months(times_us: np.ndarray, months: int) -> np.ndarray:
     target = month + months
     days = ((target + 1).astype("datetime64[D]") - target.astype("datetime64[D]")).astype(np.int64)
     dates = target.astype("datetime64[D]") + np.minimum(day, days - 1)
-    return (dates.astype("datetime64[us]") + clock).astype(np.int64)
+    shifted_us: np.ndarray = (dates.astype("datetime64[us]") + clock).astype(np.int64)
+    return shifted_us

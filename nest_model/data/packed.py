@@ -137,5 +137,7 @@ def _position(seqsets: SeqSets, selection: Selection, config: ModelConfig) -> np
     """Return [pairs], days as stored, or the set's number within its patient."""
     sets = selection.sets
     if config.cse_position == "index":
-        return sets - seqsets.first_set[sets]
-    return getattr(seqsets, config.cse_position)[sets]
+        index: np.ndarray = sets - seqsets.first_set[sets]
+        return index
+    days: np.ndarray = getattr(seqsets, config.cse_position)[sets]
+    return days

@@ -81,7 +81,8 @@ class Predictions:
     @cached_property
     def positives(self) -> np.ndarray:
         """The number of positive rows of each class, [classes]."""
-        return self.truth.sum(axis=0)
+        counts: np.ndarray = self.truth.sum(axis=0)
+        return counts
 
     def scorable(self, least: int = SMALLEST_SHOWN) -> np.ndarray:
         """Return the columns whose score may be disclosed, see the function `scorable`."""

@@ -89,7 +89,7 @@ class _Columns:
     def append(self, sets: pa.RecordBatch) -> None:
         """Append some sets to every column."""
         lengths = {name: np.diff(sets[name].offsets.to_numpy()) for name in _LISTS}
-        self.uneven += sum(np.count_nonzero(lengths[name] != lengths["tokens"]) for name in _LISTS)
+        self.uneven += sum(int(np.count_nonzero(lengths[name] != lengths["tokens"])) for name in _LISTS)
         for name in SEQSET.names:
             self._columns[name].append(_numpy(sets[name]))
         ends = self._events + np.cumsum(lengths["tokens"], dtype=np.int64)
@@ -132,7 +132,8 @@ def _numpy(column: pa.Array) -> np.ndarray:
         values = values.view(pa.int64())
     if values.null_count:
         values = values.fill_null(NO_TIME)
-    return values.to_numpy(zero_copy_only=True)
+    array: np.ndarray = values.to_numpy(zero_copy_only=True)
+    return array
 
 
 def _batches(file: Path) -> Iterator[pa.RecordBatch]:

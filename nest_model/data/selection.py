@@ -77,7 +77,8 @@ class Selection:
     def rows(self) -> np.ndarray:
         """The number of model rows of each example, [examples]: a [CLS] per set and a row per event."""
         events = np.diff(self.event_offsets[self.set_offsets])
-        return events + np.diff(self.set_offsets)
+        rows: np.ndarray = events + np.diff(self.set_offsets)
+        return rows
 
     def values(self, column: np.ndarray) -> np.ndarray:
         """Return the kept events' values of an event column of `SeqSets`, [kept]."""

@@ -105,7 +105,8 @@ class SeqSets:
                 f"{np.count_nonzero(~exists):,} of {len(exists):,} encounters are not in the shards; "
                 "the labels (or the index file) and the shards must come from the same data."
             )
-        return order[place]
+        sets: np.ndarray = order[place]
+        return sets
 
     @cached_property
     def _encounters(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -134,7 +135,7 @@ def _position(sorted_values: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def _subject_offsets(subject_id: np.ndarray, set_index: np.ndarray) -> np.ndarray:
     starts = np.flatnonzero(np.r_[True, subject_id[1:] != subject_id[:-1]])
-    offsets = np.r_[starts, len(subject_id)].astype(np.int64)
+    offsets: np.ndarray = np.r_[starts, len(subject_id)].astype(np.int64)
     position = np.arange(len(subject_id)) - np.repeat(offsets[:-1], np.diff(offsets))
     num_misplaced = np.count_nonzero(position != set_index)
     num_split = len(starts) - len(np.unique(subject_id[starts]))
@@ -148,10 +149,12 @@ def _subject_offsets(subject_id: np.ndarray, set_index: np.ndarray) -> np.ndarra
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
     """Turn lengths into offsets starting at 0: [n] → [n + 1]."""
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    offsets: np.ndarray = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    return offsets
 
 
 def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Concatenate `arange(start, start + length)` of every range."""
     offsets = offsets_of(lengths)
-    return np.arange(offsets[-1], dtype=np.int64) + np.repeat(starts - offsets[:-1], lengths)
+    indices: np.ndarray = np.arange(offsets[-1], dtype=np.int64) + np.repeat(starts - offsets[:-1], lengths)
+    return indices

@@ -68,8 +68,8 @@ class AttentionProfile:
 
     @classmethod
     def empty(cls, patients: int, layers: int, classes: int) -> "AttentionProfile":
-        sums = (np.zeros((patients, layers, classes)) for _ in range(2))
-        return cls(*sums, np.zeros((patients, classes)))
+        shape = (patients, layers, classes)
+        return cls(np.zeros(shape), np.zeros(shape), np.zeros((patients, classes)))
 
     def add(
         self, plan: _RecordingPlan, piece_of_row: Tensor, piece_of_query: Tensor, patient: Tensor

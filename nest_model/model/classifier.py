@@ -28,7 +28,7 @@ class Classifier(nn.Module):
         self.width = classes = len(task.classes)
         self.encoder = encoder
         config = encoder.config
-        self.head: nn.Module
+        self.head: ClassifierHead | HistoryHead
         self.votes: Votes | None = None
         if config.readout == "cls":
             self.head = ClassifierHead(config.d_model, classes, dropout)
@@ -46,7 +46,7 @@ class Classifier(nn.Module):
         return (weight for name, weight in self.named_parameters() if not name.startswith("encoder."))
 
     def forward(self, parcel: Parcel) -> Tensor:
-        logits = self.head(read_out(self.encoder, parcel.content))
+        logits: Tensor = self.head(read_out(self.encoder, parcel.content))
         if self.votes is not None:
             logits = logits + vote_logits(self.votes, self.encoder, parcel.content)
         return logits.float()

@@ -37,7 +37,10 @@ def cross_entropy_sum(
         in_chunks: hold the logits of a few rows at a time instead of all.
     """
     if in_chunks:
-        return _ChunkedCrossEntropy.apply(hidden_states, weight, bias, targets, torch.is_grad_enabled())
+        loss: Tensor = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]  # torch leaves apply untyped
+            hidden_states, weight, bias, targets, torch.is_grad_enabled()
+        )
+        return loss
     logits = at_least_float32(F.linear(hidden_states, weight, bias))
     log_probabilities = logits.log_softmax(dim=1)[targets.rows, targets.tokens]
     return -(targets.weights.to(logits.dtype) * log_probabilities).sum()

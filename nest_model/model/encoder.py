@@ -1,8 +1,9 @@
 """NEST: set-wise and cross-set blocks interleaved, on packed rows."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +86,8 @@ class NestModel(nn.Module):
     NO_ITEM until the vocabulary's items are filled in.
     """
 
+    item_of_token: Tensor
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
@@ -94,7 +97,8 @@ class NestModel(nn.Module):
         self.time2vec = nn.ModuleDict(
             {unit: Time2Vec(config.d_model, config.time2vec_scale) for unit in units}
         )
-        self.layers = nn.ModuleList(NestLayer(config) for _ in range(config.layers))
+        layers = nn.ModuleList(NestLayer(config) for _ in range(config.layers))
+        self.layers = cast("Sequence[NestLayer]", layers)
         self.norm = nn.LayerNorm(config.d_model, bias=False)
         self.set_head = SetHead(config.d_model, config.vocab_size)
         initialise(self, self.layers)
@@ -155,7 +159,7 @@ class NestModel(nn.Module):
 
     def embed(self, batch: PackedBatch) -> Tensor:
         """Return the input of the first layer, [rows, d_model]."""
-        rows = self.embedding(batch.tokens)
+        rows: Tensor = self.embedding(batch.tokens)
         if "hours" in self.time2vec:
             rows = rows + self.time2vec["hours"](batch.hours)
         if "days" in self.time2vec:

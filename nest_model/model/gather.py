@@ -8,7 +8,8 @@ from torch import Tensor
 
 def take(rows: Tensor, places: Tensor) -> Tensor:
     """Return `rows[places]`; the places, i64 [any], must be distinct."""
-    return _Take.apply(rows, places)
+    result: Tensor = _Take.apply(rows, places)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
+    return result
 
 
 def spread(rows: Tensor, places: Tensor, back: Tensor) -> Tensor:
@@ -18,7 +19,8 @@ def spread(rows: Tensor, places: Tensor, back: Tensor) -> Tensor:
         places: i64 [any].
         back: i64 [rows], for each row the place its gradient comes from.
     """
-    return _Spread.apply(rows, places, back)
+    result: Tensor = _Spread.apply(rows, places, back)  # type: ignore[no-untyped-call]  # as above
+    return result
 
 
 class _Take(torch.autograd.Function):

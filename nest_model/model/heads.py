@@ -1,5 +1,8 @@
 """Heads on the encoder's rows: a set's token distribution, and a task's classes."""
 
+from collections.abc import Sequence
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +22,8 @@ class SetHead(nn.Module):
 
     def before_out(self, cls_rows: Tensor) -> Tensor:
         """Return the input of the last Linear: [sets, d_model] → [sets, d_model]."""
-        return self.norm(self.activation(self.dense(cls_rows)))
+        rows: Tensor = self.norm(self.activation(self.dense(cls_rows)))
+        return rows
 
 
 class ClassifierHead(nn.Module):
@@ -34,7 +38,8 @@ class ClassifierHead(nn.Module):
 
     def forward(self, parts: Tensor) -> Tensor:
         """Return logits: [examples, 1, d_model] → [examples, classes]."""
-        return self.out(self.dropout(self.activation(self.dense(parts.squeeze(1)))))
+        logits: Tensor = self.out(self.dropout(self.activation(self.dense(parts.squeeze(1)))))
+        return logits
 
 
 class HistoryHead(nn.Module):
@@ -46,7 +51,8 @@ class HistoryHead(nn.Module):
 
     def __init__(self, parts: int, d_model: int, classes: int, dropout: float, *, line: bool) -> None:
         super().__init__()
-        self.norms = nn.ModuleList(nn.LayerNorm(d_model, bias=False) for _ in range(parts))
+        norms = nn.ModuleList(nn.LayerNorm(d_model, bias=False) for _ in range(parts))
+        self.norms = cast("Sequence[nn.LayerNorm]", norms)
         self.dense = nn.Linear(parts * d_model, d_model)
         self.activation = nn.GELU()
         self.dropout = nn.Dropout(dropout)
@@ -63,7 +69,7 @@ class HistoryHead(nn.Module):
         inputs = torch.cat(
             [norm(part) for norm, part in zip(self.norms, parts.unbind(1), strict=True)], dim=1
         )
-        curve = self.out(self.dropout(self.activation(self.dense(self.dropout(inputs)))))
+        curve: Tensor = self.out(self.dropout(self.activation(self.dense(self.dropout(inputs)))))
         return curve if self.line is None else curve + self.line(inputs)
 
 
@@ -78,8 +84,9 @@ class Votes(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(d_model, bias=False)
         self.dropout = nn.Dropout(dropout)
-        self.score = nn.ModuleList(nn.Linear(d_model, classes) for _ in range(2))
-        self.vote = nn.ModuleList(nn.Linear(d_model, classes, bias=False) for _ in range(2))
+        scores = nn.ModuleList(nn.Linear(d_model, classes) for _ in range(2))
+        votes = nn.ModuleList(nn.Linear(d_model, classes, bias=False) for _ in range(2))
+        self.score, self.vote = cast("Sequence[nn.Linear]", scores), cast("Sequence[nn.Linear]", votes)
         for score, vote in zip(self.score, self.vote, strict=True):
             nn.init.normal_(score.weight, std=d_model**-0.5)
             nn.init.zeros_(score.bias)

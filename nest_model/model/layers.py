@@ -34,9 +34,10 @@ class EncoderBlock(nn.Module):
             rotation: see the function `rotation`; None: no positions.
             query_rows: i64 [queries], distinct; None: all rows.
         """
-        update = self.attention(self.attention_norm(rows), plan, rotation, query_rows)
+        update: Tensor = self.attention(self.attention_norm(rows), plan, rotation, query_rows)
         rows = (rows if query_rows is None else take(rows, query_rows)) + update
-        return rows + self.feed_forward(self.feed_forward_norm(rows))
+        outputs: Tensor = rows + self.feed_forward(self.feed_forward_norm(rows))
+        return outputs
 
 
 class Attention(nn.Module):
@@ -56,11 +57,15 @@ class Attention(nn.Module):
         if rotation is not None:
             query = rotate(query, rotation if query_rows is None else rotation.index_select(0, query_rows))
             key = rotate(key, rotation)
-        return self.out(plan.attend(query, key, value).flatten(-2))
+        outputs: Tensor = self.out(plan.attend(query, key, value).flatten(-2))
+        return outputs
 
     def _project(self, rows: Tensor, query_rows: Tensor | None) -> tuple[Tensor, ...]:
         if query_rows is None:
-            return self.query_key_value(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
+            projected: tuple[Tensor, ...] = (
+                self.query_key_value(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
+            )
+            return projected
         of_query, of_key_value = self.query_key_value.weight.split([rows.shape[1], 2 * rows.shape[1]])
         query = F.linear(take(rows, query_rows), of_query).unflatten(-1, (self.heads, -1))
         return query, *F.linear(rows, of_key_value).unflatten(-1, (2, self.heads, -1)).unbind(1)
@@ -76,7 +81,8 @@ class GeGLU(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         gate, value = self.gate_value(rows).chunk(2, dim=-1)
-        return self.out(F.gelu(gate) * value)
+        outputs: Tensor = self.out(F.gelu(gate) * value)
+        return outputs
 
 
 def rotation(positions: Tensor, d_head: int, dtype: torch.dtype) -> Tensor:

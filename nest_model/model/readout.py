@@ -130,9 +130,10 @@ def vote_logits(votes: Votes, encoder: NestModel, batch: PackedBatch) -> Tensor:
     is_last = torch.zeros(batch.sets, dtype=torch.bool, device=batch.tokens.device)
     is_last = is_last.index_fill(0, batch.subject_offsets[1:] - 1, True)
     subject_of_set = torch.repeat_interleave(batch.subject_offsets.diff())
-    return votes(
+    logits: Tensor = votes(
         events.embedded, subject_of_set[events.set_of_event], is_last[events.set_of_event], batch.subjects
     )
+    return logits
 
 
 def _changes(of_sets: Tensor, exists: Tensor) -> Tensor:

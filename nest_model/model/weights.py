@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -82,7 +83,15 @@ def _refuse_other_names(file: Path, expected: set[str], names_in_file: set[str])
         raise _misfit(file, "; ".join(faults))
 
 
-def _refuse_other_form(file: Path, name: str, expected: Tensor, actual: object) -> None:
+class _TensorSlice(Protocol):
+    """What `safe_open` knows of a tensor without loading it."""
+
+    def get_shape(self) -> list[int]: ...
+
+    def get_dtype(self) -> str: ...
+
+
+def _refuse_other_form(file: Path, name: str, expected: Tensor, actual: _TensorSlice) -> None:
     shape, kind = list(expected.shape), _DTYPES[expected.dtype]
     if actual.get_shape() != shape:
         raise _misfit(file, f"{name} has shape {actual.get_shape()}, expected {shape}")

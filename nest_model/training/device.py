@@ -7,7 +7,9 @@ from typing import Literal
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.strategies import DDPStrategy, ModelParallelStrategy, Strategy
+from lightning_fabric.strategies.ddp import DDPStrategy
+from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+from lightning_fabric.strategies.strategy import Strategy
 
 from nest_model.model.attention.plan import fastest
 from nest_model.training import torchrun
@@ -46,7 +48,8 @@ def launch_fabric(
     torch.set_num_threads(threads)
     if not on_cuda:  # CUDA lacks deterministic kernels for some operations
         torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that costs time
+        # a debugging aid that costs time; torch's module defines the attribute at run time
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     fabric = Fabric(
         accelerator="cuda" if on_cuda else "cpu",
         devices=torchrun.ranks_here(),

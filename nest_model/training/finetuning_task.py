@@ -199,5 +199,6 @@ def select_examples(labels: Labels, seqsets: SeqSets, encoder: NestModel) -> tup
 def as_truth(targets: np.ndarray, classes: int, label_type: str) -> np.ndarray:
     """Return targets as bool [rows, classes]; for a bool task [rows, 1]."""
     if label_type == "class":
-        return targets[:, None] == np.arange(classes)
+        truth: np.ndarray = targets[:, None] == np.arange(classes)
+        return truth
     return (targets[:, None] if label_type == "bool" else targets).astype(bool)

@@ -3,7 +3,8 @@
 States are saved gathered, so that a run on many ranks can resume on fewer or on one.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import torch
 from lightning_fabric import Fabric
@@ -29,7 +30,7 @@ def shard(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
     for layer in [part for part in module.modules() if isinstance(part, NestLayer)]:
         fully_shard(layer, mesh=ranks)
         register_fsdp_forward_method(layer, "read")  # the forward of a pruned last layer
-    return fully_shard(module, mesh=ranks)
+    return cast("nn.Module", fully_shard(module, mesh=ranks))
 
 
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:
@@ -39,7 +40,7 @@ def whole_weights(module: nn.Module) -> dict[str, Tensor]:
 
 def whole_moments(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return a copy of the optimiser's moments, named `<weight>.<moment>`, likewise."""
-    state = get_optimizer_state_dict(module, optimizer, options=_WHOLE).get("state", {})
+    state: Any = get_optimizer_state_dict(module, optimizer, options=_WHOLE).get("state", {})
     return _copy_to_cpu(
         {f"{weight}.{name}": moment for weight, moments in state.items() for name, moment in moments.items()}
     )
@@ -61,7 +62,7 @@ def load_moments(
     for name, moment in moments.items():
         weight, moment_name = name.rsplit(".", 1)
         state.setdefault(weight, {})[moment_name] = moment
-    content = {"state": state, "param_groups": groups} if fabric.is_global_zero else {}
+    content: dict[str, Any] = {"state": state, "param_groups": groups} if fabric.is_global_zero else {}
     set_optimizer_state_dict(module, optimizer, content, options=_from_first(fabric))
 
 
@@ -69,5 +70,5 @@ def _from_first(fabric: Fabric) -> StateDictOptions:
     return StateDictOptions(full_state_dict=True, broadcast_from_rank0=fabric.world_size > 1)
 
 
-def _copy_to_cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _copy_to_cpu(tensors: Mapping[str, Any]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}

@@ -7,10 +7,12 @@ weights (FSDP) synchronise at each turn.
 import bisect
 import math
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from torch import Tensor
 
 from nest_model.data.packed import micro_batches
 
@@ -48,7 +50,8 @@ def sum_over_ranks(numbers: Mapping[str, float], fabric: Fabric) -> dict[str, fl
     if fabric.world_size == 1:
         return dict(numbers)
     values = torch.tensor(list(numbers.values()), dtype=torch.float64, device=fabric.device)
-    return dict(zip(numbers, fabric.all_reduce(values, reduce_op="sum").tolist(), strict=True))
+    sums = cast("Tensor", fabric.all_reduce(values, reduce_op="sum"))
+    return dict(zip(numbers, sums.tolist(), strict=True))
 
 
 def flags_on_any_rank(fabric: Fabric, **flags: bool) -> dict[str, bool]:

@@ -1,5 +1,7 @@
 """Run a trained module over every example of a selection."""
 
+from typing import cast
+
 import numpy as np
 import torch
 from lightning_fabric import Fabric
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 from nest_model.data.packed import micro_batches, pack
 from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
+from nest_model.model.classifier import Classifier, FrozenFeatures
 from nest_model.model.parcel import Parcel
 from nest_model.training.ranks import runs_of_rank
 from nest_model.training.telemetry import Progress
@@ -29,7 +32,7 @@ def score(
         progress: counts rows, assuming that all ranks are as far as this one.
     """
     module.eval()
-    inner = getattr(module, "module", module)
+    inner = cast("Classifier | FrozenFeatures", getattr(module, "module", module))
     outputs = torch.zeros(len(selection), inner.width)
     for run, is_own in runs_of_rank(list(micro_batches(selection.rows, row_budget)), fabric):
         batch = pack(seqsets, selection.take(np.arange(run.start, run.stop)), inner.encoder.config)
@@ -38,8 +41,6 @@ def score(
             outputs[run] = results
             if progress is not None:
                 progress.advance(int(selection.rows[run].sum()) * fabric.world_size)
-    return (
-        fabric.all_reduce(outputs.to(fabric.device), reduce_op="sum").cpu()
-        if fabric.world_size > 1
-        else outputs
-    )
+    if fabric.world_size == 1:
+        return outputs
+    return cast("Tensor", fabric.all_reduce(outputs.to(fabric.device), reduce_op="sum")).cpu()

@@ -94,7 +94,7 @@ def seed_statistics(results: Sequence[Metrics]) -> dict[str, float]:
 
     A metric that is missing or not finite for some seed is left out.
     """
-    summary = {}
+    summary: dict[str, float] = {}
     for name in results[0]:
         values = [float(value) for result in results if (value := result.get(name)) is not None]
         if len(values) == len(results) and all(map(math.isfinite, values)):

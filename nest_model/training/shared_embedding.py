@@ -1,5 +1,7 @@
 """Embeddings shared during pretraining: each token's own plus those of its code groups."""
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,6 +18,10 @@ _GROUPS = "parametrizations.weight.0.groups"
 
 class SharedEmbedding(nn.Module):
     """Adds the factor-weighted sum of its groups' embeddings to each token's own embedding."""
+
+    group: Tensor  # i64 [entries]
+    factor: Tensor  # f32 [entries]
+    first: Tensor  # i64 [tokens], the first entry of each token
 
     def __init__(self, tokens: int, d_model: int, code_groups: CodeGroups) -> None:
         super().__init__()
@@ -48,7 +54,8 @@ def share_embedding(embedding: nn.Embedding, code_groups: CodeGroups) -> None:
     if code_groups.names:
         with torch.no_grad():
             embedding.weight *= OWN_SHARE
-        parametrization = SharedEmbedding(*embedding.weight.shape, code_groups)
+        tokens, d_model = embedding.weight.shape
+        parametrization = SharedEmbedding(tokens, d_model, code_groups)
         parametrize.register_parametrization(embedding, "weight", parametrization)
 
 
@@ -61,7 +68,9 @@ def fold_embedding(embedding: nn.Embedding, weights: dict[str, Tensor], name: st
     """
     if not parametrize.is_parametrized(embedding, "weight") or not weights:
         return weights
-    parametrization = embedding.parametrizations.weight[0]
+    parametrizations = cast("nn.ModuleDict", embedding.parametrizations)
+    parametrization = cast("nn.ModuleList", parametrizations["weight"])[0]
+    assert isinstance(parametrization, SharedEmbedding)
     parts = {f"{name}.{part}" for part in (_OWN, _GROUPS)}
     other_weights = {key: weight for key, weight in weights.items() if key not in parts}
     groups = F.embedding_bag(

@@ -16,6 +16,11 @@ STEP_METRICS = ("learning_rate", "padding_avoided", "memory_peak_mib", "tokens_p
 class StepMetrics:
     """Sums over steps; `take` returns their means and resets them."""
 
+    _losses: dict[str, float]
+    _steps: int
+    _examples: int
+    _rows: int
+
     def __init__(self, padded_rows: int) -> None:
         self._padded_rows = padded_rows  # of an example padded to the full context
         self._begin()
@@ -26,11 +31,9 @@ class StepMetrics:
             name = NAMES.get(name, name)
             self._losses[name] = self._losses.get(name, 0.0) + value
         self._learning_rate = learning_rate
-        self._steps, self._examples, self._rows = (
-            self._steps + 1,
-            self._examples + examples,
-            self._rows + rows,
-        )
+        self._steps += 1
+        self._examples += examples
+        self._rows += rows
 
     def take(self) -> dict[str, float]:
         """Return mean losses, the last learning rate, the share of padding avoided and peak memory.
@@ -48,5 +51,5 @@ class StepMetrics:
         return means
 
     def _begin(self) -> None:
-        self._losses: dict[str, float] = {}
+        self._losses = {}
         self._steps = self._examples = self._rows = 0

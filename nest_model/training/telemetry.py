@@ -142,7 +142,7 @@ class Progress:
         if self._telemetry is not None:
             self._telemetry.write("progress", **fields, rate=rate, seconds_left=seconds_left, **extra_fields)
         if self._telemetry is not None and metrics:
-            self.last = metrics | {"tokens_per_second": rate, "seconds_left": seconds_left}
+            self.last = {**metrics, "tokens_per_second": rate, "seconds_left": seconds_left}
             self._telemetry.curves(self._step, {f"step/{name}": value for name, value in self.last.items()})
         log.info("%s", progress_line(self._stage, self._done, self._total, self._unit, rate, seconds_left))
 

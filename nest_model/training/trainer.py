@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -84,7 +84,7 @@ class _Run:
         has_scaler = getattr(self._fabric.strategy.precision, "scaler", None) is not None
         is_fused = recipe.clip_norm is None or not has_scaler
         adamw = torch.optim.AdamW(parameter_groups(task, recipe), lr=recipe.learning_rate, fused=is_fused)
-        self._optimizer = self._fabric.setup_optimizers(adamw)
+        self._optimizer = cast("torch.optim.Optimizer", self._fabric.setup_optimizers(adamw))
         self._state_saver = StateSaver(
             task, adamw, self._fabric, states, seconds_between_states=runtime.seconds_between_states
         )

@@ -6,7 +6,7 @@ machine without CUDA never loads xFormers.
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import torch
 from torch import Tensor
@@ -93,7 +93,8 @@ class Varlen:
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
-        return varlen_attn(query, key, value, *self._offsets, *self._longest, scale=scale)
+        outputs = varlen_attn(query, key, value, *self._offsets, *self._longest, scale=scale)
+        return cast("Tensor", outputs)  # a tuple only if auxiliary outputs are requested
 
 
 class Xformers:
@@ -106,7 +107,10 @@ class Xformers:
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         one_batch = (rows[None] for rows in (query, key, value))
-        return self._operators.memory_efficient_attention(*one_batch, attn_bias=self._mask, scale=scale)[0]
+        outputs: Tensor = self._operators.memory_efficient_attention(
+            *one_batch, attn_bias=self._mask, scale=scale
+        )
+        return outputs[0]
 
 
 KERNELS: dict[str, type[Kernel]] = {"varlen": Varlen, "xformers": Xformers}

@@ -117,4 +117,5 @@ class BackendProbe:
             self.attend(build)
         end.record()
         end.synchronize()
-        return start.elapsed_time(end) / _ROUNDS
+        duration: float = start.elapsed_time(end)
+        return duration / _ROUNDS

@@ -54,7 +54,8 @@ class Popularity:
             for row, weights in zip(sums, (contents.count, contents.share, None), strict=True):
                 row += np.bincount(contents.token, weights=weights, minlength=vocab_size)
             sets += len(np.unique(contents.home))
-        return cls(*sums, sets)
+        tokens, shares, holders = sums
+        return cls(tokens, shares, holders, sets)
 
     @cached_property
     def unigram(self) -> np.ndarray:

@@ -49,8 +49,9 @@ def not_learnt(
 
 def _least_gain(guesses: Mapping[str, Any]) -> float:
     """Return the gain over the constant that a model should reach; 0 without a mixture."""
-    constant = guesses["constant"]
-    return LEAST_SHARE * abs(guesses.get("mixture", constant) - constant)
+    constant: float = guesses["constant"]
+    mixture: float = guesses.get("mixture", constant)
+    return LEAST_SHARE * abs(mixture - constant)
 
 
 def _difference(gain: float, least: float) -> str:
