@@ -1,4 +1,4 @@
-"""The one whole run of the product that several tests look at."""
+"""Order of the tests, and the full run that several tests share."""
 
 import fcntl
 import json
@@ -24,9 +24,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # of those that were chosen
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest: started last, it would keep one worker busy and the others idle.
+    """Start the longest tests first, so that no worker is still busy while the others are idle.
 
-    One file makes the whole run; the others that look at it come when it is made, and no worker waits for it.
+    One test file makes the full run; the others that use it come later, so that no worker waits for it.
     """
     waiting = sorted({item.path for item in items if "full_run" in getattr(item, "fixturenames", ())})
     early = {"system", "architecture", "assets", "nest_model"}
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def full_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Run:
-    """`dagster job execute -j mimic_full`, word for word, on 150 synthetic patients; one for all of xdist's workers."""
+    """Run `dagster job execute -j mimic_full` on 150 synthetic patients, once for all workers of xdist."""
     base_folder = tmp_path_factory.getbasetemp()
     folder = (base_folder if worker_id == "master" else base_folder.parent) / "full_run"
     folder.mkdir(exist_ok=True)

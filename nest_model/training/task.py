@@ -12,11 +12,15 @@ from nest_model.data.locations import ShardRows
 class TrainingTask(Protocol):
     """A task the loop can train."""
 
-    module: nn.Module
     stage: str  # for the progress line
     rows: np.ndarray  # i64 [examples], rows of each training example; progress counts them
     padded_rows: int  # rows of an example padded to the full context
     row_budget: int  # of a micro-batch from now on; the loop may lower it
+
+    @property
+    def module(self) -> nn.Module:
+        """Return the module that is trained."""
+        ...
 
     @property
     def fresh_weights(self) -> Iterable[nn.Parameter]:

@@ -1,4 +1,4 @@
-"""The house keeps itself: floors, light imports, contract numbers, nothing of a patient in the repository."""
+"""Rules of the repository: layers, light imports, contract numbers, and no patient data."""
 
 import hashlib
 import importlib
@@ -21,7 +21,7 @@ FROZEN = ROOT / "tests" / "golden" / "contracts.json"
 LABEL_TYPES = ("bool", "class", "list")
 
 
-def said(*command: str, ok: bool = True) -> str:
+def output_of(*command: str, ok: bool = True) -> str:
     """Run a command in the repository and return what it printed."""
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     output = process.stdout + process.stderr
@@ -29,8 +29,8 @@ def said(*command: str, ok: bool = True) -> str:
     return output
 
 
-def in_python(code: str) -> str:
-    return said(sys.executable, "-c", code).strip()
+def run_python(code: str) -> str:
+    return output_of(sys.executable, "-c", code).strip()
 
 
 @pytest.mark.parametrize(
@@ -39,18 +39,20 @@ def in_python(code: str) -> str:
     ids=" ".join,
 )
 def test_linters_and_type_checker_pass(command: tuple[str, ...]) -> None:
-    said(str(BIN / command[0]), *command[1:])
+    output_of(str(BIN / command[0]), *command[1:])
 
 
 def test_code_location_loads_neither_torch_nor_great_expectations() -> None:
     heavy = ["torch", "great_expectations", "sklearn", "lightgbm", "matplotlib.pyplot"]
     code = f"import sys, assets.definitions; print([name for name in {heavy} if name in sys.modules])"
-    assert in_python(code).splitlines()[-1] == "[]"
+    assert run_python(code).splitlines()[-1] == "[]"
 
 
 def test_contracts_and_suites_load_without_great_expectations_or_torch() -> None:
     code = "import sys, schemas.contract, schemas.expectations, schemas.settings, schemas.tables.labels; "
-    assert in_python(code + "print([n for n in ('torch', 'great_expectations') if n in sys.modules])") == "[]"
+    assert (
+        run_python(code + "print([n for n in ('torch', 'great_expectations') if n in sys.modules])") == "[]"
+    )
 
 
 BLOCK = """
@@ -78,7 +80,7 @@ ELSEWHERE = {
 @pytest.mark.parametrize("room", ELSEWHERE)
 def test_a_room_loads_without_what_the_others_alone_need(room: str) -> None:
     then_helps = "nest_model.__main__.main(['--help'])" if room == "nest_model" else ""
-    in_python(BLOCK.format(blocked=ELSEWHERE[room]) + f"import {', '.join(modules_of(room))}\n{then_helps}")
+    run_python(BLOCK.format(blocked=ELSEWHERE[room]) + f"import {', '.join(modules_of(room))}\n{then_helps}")
 
 
 def modules_of(room: str) -> list[str]:
@@ -87,7 +89,7 @@ def modules_of(room: str) -> list[str]:
 
 
 def contracts() -> dict[str, pa.Schema]:
-    """Return every contract of `schemas` by name and number, of labels one for each label type."""
+    """Return every contract of `schemas` by name and number; labels have one for each label type."""
     schemas_by_name: dict[str, pa.Schema] = {}
     for name in modules_of(schemas.__name__):
         if name == "schemas.expectations.validation":  # loads Great Expectations and holds no contract

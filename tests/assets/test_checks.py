@@ -205,7 +205,7 @@ def test_every_table_asset_has_the_rows_reconcile_check():
 def test_test_patient_in_the_pretraining_split_is_a_blocking_error(subjects: Path, workspace: Workspace):
     assert evaluations(split_check("mimic"), workspace)["no_test_subject_was_trained_on"].passed
     table = pq.read_table(subjects)
-    assert pc.any(pc.equal(table["split"], "test")).as_py(), "without a test patient nothing is tested"
+    assert pc.any(pc.equal(table["split"], "test")).as_py(), "the split check needs a test patient"
     place = table.schema.get_field_index("pretrain_split")
     everybody = table.set_column(place, table.schema.field(place), pa.array(["train"] * len(table)))
     write_sealed(everybody, subjects)

@@ -1,4 +1,4 @@
-"""What a person finds in the UI: every asset told, owned and checked."""
+"""The definitions in the UI: every asset has a description, an owner and checks."""
 
 from pathlib import Path
 
@@ -181,7 +181,7 @@ def test_faults_of_a_cohort_file_come_first_in_the_description(tmp_path: Path):
 def test_invalid_cohort_file_is_in_the_jobs_of_the_intended_source(name, text, source, tmp_path: Path):
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
-    file.write_text(text or "")  # of the last, the cohort "file" is a folder
+    file.write_text(text or "")  # in the last case the cohort "file" is a folder
     repository = build(tmp_path).get_repository_def()
     (node,) = [node for node in repository.asset_graph.asset_nodes if "unreadable" in node.kinds]
     assert node.group_name == f"{source}_cohorts_to_mend"

@@ -1,4 +1,4 @@
-"""The data folder in an object store: a real S3 server on loopback."""
+"""A data folder in an object store, tested on an S3 server on loopback."""
 
 import multiprocessing
 import os
@@ -30,7 +30,7 @@ URL = f"s3://{BUCKET}/nest"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """The address of a server for all of these tests."""
+    """Start one S3 server for all tests of this file, and return its address."""
     address = f"http://127.0.0.1:{(port := free_port())}"
     process = subprocess.Popen(
         [str(BIN / "moto_server"), "-H", "127.0.0.1", "-p", str(port)],
@@ -44,7 +44,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def s3(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
-    """A new bucket on a server that holds nothing else."""
+    """Return a file system with a new, empty bucket."""
     settings = {
         "ENDPOINT_URL": server,
         "ACCESS_KEY_ID": "key",
@@ -53,16 +53,16 @@ def s3(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSyst
     }
     for name, value in settings.items():
         monkeypatch.setenv(f"AWS_{name}", value)
-    forget()
+    clear_caches()
     empty(server)
     files = s3fs.S3FileSystem(use_listings_cache=False)
     files.mkdir(BUCKET)
     yield files
-    forget()
+    clear_caches()
 
 
 def empty(server: str, seconds: float = 60) -> None:
-    """Let a server hold nothing, once it answers."""
+    """Wait until the server answers, and delete everything it holds."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -73,8 +73,8 @@ def empty(server: str, seconds: float = 60) -> None:
             time.sleep(0.1)
 
 
-def forget() -> None:
-    """Be as a new process, which has opened nothing yet."""
+def clear_caches() -> None:
+    """Clear the caches of file systems, as in a new process."""
     _file_system.cache_clear()
     s3fs.S3FileSystem.clear_instance_cache()
 
@@ -82,12 +82,12 @@ def forget() -> None:
 def materialize(
     data_dir: str, scratch: Path, *, last: str = "mimic_seqset", **settings: str
 ) -> dict[str, bool]:
-    """Run the chain to `last` in this process; return for each asset whether it was done anew."""
-    forget()
+    """Run the chain to `last` in this process; return for each asset whether it ran."""
+    clear_caches()
     workspace = Workspace(
         data_dir=data_dir, scratch_dir=str(scratch), synthetic_patients=30, subjects_per_bucket=10, **settings
     )
-    workspace.pull("mimic")  # as a run does before its steps
+    workspace.pull("mimic")  # as at the start of a run
     result = dg.materialize(
         MIMIC_ASSETS, resources={"workspace": workspace}, selection=dg.AssetSelection.assets(last).upstream()
     )
@@ -104,7 +104,7 @@ def contents(files: s3fs.S3FileSystem) -> dict[str, bytes]:
 
 
 def on_disk(folder: Path) -> dict[str, bytes]:
-    """Return what of a data folder belongs in a store: all but what keeps it out of a repository."""
+    """Return the files of a data folder that belong in a store: all but `.gitignore`."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".gitignore")
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
@@ -143,10 +143,10 @@ def test_step_with_an_incomplete_upload_is_run_again(s3, tmp_path):
     "is_redo", [False, pytest.param(True, marks=pytest.mark.long)], ids=["the first time", "a redo"]
 )
 def test_interrupted_upload_leaves_no_card_in_the_store(s3, tmp_path, monkeypatch, is_redo):
-    def went_up(last: str = "mimic_subjects", **settings: str) -> bool:
+    def publish_subjects(last: str = "mimic_subjects", **settings: str) -> bool:
         return materialize(URL, tmp_path / "one", last=last, **settings)[last]
 
-    went_up(**({"last": "mimic_subjects", "preset": "paper"} if is_redo else {"last": "mimic_raw"}))
+    publish_subjects(**({"last": "mimic_subjects", "preset": "paper"} if is_redo else {"last": "mimic_raw"}))
     card = "mimic/cards/subjects.card.json"
     assert (card in contents(s3)) is is_redo
     original_put = s3fs.S3FileSystem.put
@@ -159,15 +159,15 @@ def test_interrupted_upload_leaves_no_card_in_the_store(s3, tmp_path, monkeypatc
     with monkeypatch.context() as broken:
         broken.setattr(s3fs.S3FileSystem, "put", breaks_off)
         with pytest.raises(dg.DagsterError, match="the object store does not answer"):
-            went_up()
+            publish_subjects()
     assert card not in contents(s3)
-    assert went_up(), "without a card it is made anew"
+    assert publish_subjects(), "a step without a card must run again"
     assert card in contents(s3)
 
 
 def test_unreachable_store_is_one_message(s3, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
-    forget()
+    clear_caches()
     with pytest.raises(NestError, match=r"s3://hospital/nest/mimic: the object store does not answer"):
         Workspace(data_dir=URL, scratch_dir=str(tmp_path)).pull("mimic")
 
@@ -186,7 +186,7 @@ def test_error_message_of_a_store_hides_the_password(tmp_path):
 
 
 def publish_slowly(folder: Path, card_is_written, other_has_begun) -> None:
-    """Put a step there, the store taking its time over it until another step has begun."""
+    """Publish a step to a store that waits until another step has begun."""
     layout = StoredLayout(folder, f"{URL}/mimic")
     layout.subjects.write_bytes(b"rows")
     StepCard(step="subjects", contract="any/1", outputs=["subjects.parquet"]).write(layout.cards)
@@ -216,7 +216,7 @@ def test_starting_step_keeps_another_step_s_upload_intact(s3, tmp_path):
     )
     process.start()
     assert card_is_written.wait(60)
-    layout = workspace.layout("mimic")  # what every step and check begins with
+    layout = workspace.layout("mimic")  # the first call of every step and check
     other_has_begun.set()
     process.join()
     assert process.exitcode == 0
@@ -271,16 +271,16 @@ def test_killed_run_on_an_object_store_is_resumed(s3, tmp_path):
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     while not s3.exists(f"{BUCKET}/nest/mimic/cards/raw.card.json"):
-        assert process.poll() is None, "it ended before it was killed"
+        assert process.poll() is None, "the run ended before it was killed"
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
     resumed_run = run(
         "python", "-m", "assets.resume", folder=tmp_path
-    )  # told neither of the store nor of the scratch
+    )  # neither the store nor the scratch folder is given
 
     assert resumed_run.returncode == 0, resumed_run.output[-3000:]
     assert {"mimic/cards/events.card.json", "mimic/encounters.parquet"} <= set(contents(s3))
     second_run = run(*command, chain, folder=tmp_path, **settings)
-    assert second_run.output.count("unchanged: nothing to do") == 4, "what was resumed was not discarded"
+    assert second_run.output.count("unchanged: nothing to do") == 4, "the resumed steps must be kept"

@@ -1,4 +1,4 @@
-"""What a run says at its end: where a person finds what it made."""
+"""The last lines of a run: where the results are, and which cohort files have faults."""
 
 from pathlib import Path
 

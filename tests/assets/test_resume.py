@@ -1,4 +1,4 @@
-"""Which run is gone on with, and which is left alone."""
+"""Which run is resumed, and which are not."""
 
 import json
 import socket
@@ -26,26 +26,26 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield ephemeral
 
 
-def ran(
+def add_run(
     instance: dg.DagsterInstance, job: str, status: dg.DagsterRunStatus, folder: Path, **tags: str
 ) -> str:
-    """Add a run to the history, later than those before, and return its id."""
+    """Add a run to the history as the newest, and return its id."""
     run_tags = {ENVIRONMENT_TAG: json.dumps({"NEST_DATA_DIR": str(folder)}), **holder_tags(folder)}
     return create_run_for_test(instance, job_name=job, status=status, tags=run_tags | tags).run_id
 
 
 def test_broken_run_is_found_behind_later_runs_of_other_jobs(instance: dg.DagsterInstance, tmp_path: Path):
-    ran(instance, "mimic_etl", FAILURE, tmp_path)
-    broken = ran(instance, "mimic_full", CANCELED, tmp_path)
-    ran(instance, "mimic_full", SUCCESS, tmp_path / "other")
-    ran(instance, "fetch_mimic_demo", SUCCESS, tmp_path)
-    create_run_for_test(instance, job_name="mimic_full", status=FAILURE)  # ended before it noted anything
+    add_run(instance, "mimic_etl", FAILURE, tmp_path)
+    broken = add_run(instance, "mimic_full", CANCELED, tmp_path)
+    add_run(instance, "mimic_full", SUCCESS, tmp_path / "other")
+    add_run(instance, "fetch_mimic_demo", SUCCESS, tmp_path)
+    create_run_for_test(instance, job_name="mimic_full", status=FAILURE)  # ended before it set its tags
     assert broken_run(instance, None).run_id == broken
 
 
 def test_broken_run_before_a_success_of_the_same_job_is_skipped(instance: dg.DagsterInstance, tmp_path: Path):
-    earlier = ran(instance, "mimic_full", FAILURE, tmp_path)
-    ran(instance, "mimic_full", SUCCESS, tmp_path)
+    earlier = add_run(instance, "mimic_full", FAILURE, tmp_path)
+    add_run(instance, "mimic_full", SUCCESS, tmp_path)
     with pytest.raises(NestError, match="nothing to resume"):
         broken_run(instance, None)
     assert broken_run(instance, earlier).run_id == earlier
@@ -59,7 +59,7 @@ def test_empty_history_has_nothing_to_resume(instance: dg.DagsterInstance):
 
 
 def test_local_run_is_dead_when_the_folder_is_not_locked(instance: dg.DagsterInstance, tmp_path: Path):
-    run_id = ran(instance, "mimic_full", STARTED, tmp_path)
+    run_id = add_run(instance, "mimic_full", STARTED, tmp_path)
     with sole_writer(tmp_path), pytest.raises(NestError, match="another run is writing there"):
         broken_run(instance, None)
     assert broken_run(instance, None).run_id == run_id
@@ -67,8 +67,10 @@ def test_local_run_is_dead_when_the_folder_is_not_locked(instance: dg.DagsterIns
 
 
 def test_run_of_another_machine_is_not_judged_by_the_local_lock(instance: dg.DagsterInstance, tmp_path: Path):
-    broken = ran(instance, "mimic_etl", FAILURE, tmp_path)
-    elsewhere = ran(instance, "mimic_full", STARTED, tmp_path, **{HOST_TAG: f"not-{socket.gethostname()}"})
+    broken = add_run(instance, "mimic_etl", FAILURE, tmp_path)
+    elsewhere = add_run(
+        instance, "mimic_full", STARTED, tmp_path, **{HOST_TAG: f"not-{socket.gethostname()}"}
+    )
     with pytest.raises(
         NestError, match=rf"Run {elsewhere} \(mimic_full\) was started on not-.* only that machine"
     ):

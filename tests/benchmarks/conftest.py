@@ -1,4 +1,4 @@
-"""One thread: the tensors of these tests are tiny, and idle threads would only wait for each other."""
+"""These tests use one thread, since their tensors are tiny."""
 
 import pytest
 import torch

@@ -35,7 +35,7 @@ LEVELS = {
 
 
 def fake_scores(point: Point, model: str, *, above: float = 0.0, **changes) -> CurveScores:
-    """Return scores at the model's level; its resamples lie around it by the same draws for every model."""
+    """Return scores at the model's level, with resamples that have the same noise for every model."""
     noise = np.random.default_rng(point.seed).normal(0, 0.02, 200)
     auroc = LEVELS[model] + above
     task = TaskScore(auroc=auroc, resampled=list(auroc + noise), rows=30, patients=20, positives=12)
@@ -169,7 +169,7 @@ def test_curve_row_is_the_paired_mean_over_seeds_and_tasks():
     assert row["models"]["lightgbm"]["sd"] == 0
     low, high = row["models"]["lightgbm"]["low"], row["models"]["lightgbm"]["high"]
     assert 0.69 < low < 0.75 < high < 0.81
-    difference = row["less_lightgbm"]["nest"]  # the same draws: nothing of their noise is left
+    difference = row["less_lightgbm"]["nest"]  # the noise is the same and cancels
     assert [difference[part] for part in ("value", "low", "high")] == pytest.approx([0.06] * 3)
     assert row["gap_closed"]["value"] == pytest.approx(0.06 / 0.15)
     assert row["test_patients"] == 40
@@ -236,7 +236,7 @@ def stored_scores(folder: Path) -> dict[str, CurveScores]:
 def wait_until(condition, bench: subprocess.Popen) -> None:
     deadline = time.monotonic() + 240
     while not condition():
-        assert bench.poll() is None, "it ended by itself"
+        assert bench.poll() is None, "the benchmark ended by itself"
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -1,4 +1,4 @@
-"""What docs/ shows is what the code says, word for word."""
+"""Tables in docs/ equal those that the code makes from the JSON files."""
 
 import json
 

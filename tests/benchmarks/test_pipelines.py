@@ -123,7 +123,7 @@ def test_extraction_benchmark_reports_rows_seconds_and_memory(tmp_path):
 
 
 def processes_with(mark: str) -> dict[int, str]:
-    """Return the programs of the processes that have a mark in their environment, which children inherit."""
+    """Return the programs of the processes with a mark in their environment, which child processes inherit."""
     programs = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -144,7 +144,7 @@ def test_terminated_extraction_benchmark_stops_the_server(tmp_path):
     )
     deadline = time.monotonic() + 240
     while "postgres" not in processes_with(mark).values():
-        assert bench.poll() is None, "it ended before it was asked to"
+        assert bench.poll() is None, "the benchmark ended before the signal"
         assert time.monotonic() < deadline
         time.sleep(0.1)
     bench.send_signal(signal.SIGTERM)

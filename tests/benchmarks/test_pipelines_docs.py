@@ -1,4 +1,4 @@
-"""What docs/ shows of the data work is what was measured."""
+"""Tables of the data pipelines in docs/ equal those made from the JSON files."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Runs the product as its users do: the commands themselves, in a process of their own, on folders of their own."""
+"""Runs commands as users do, each in a process of its own, on separate folders."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ SMALL = {"NEST_SYNTHETIC_PATIENTS": "150", "NEST_SYNTHETIC_TOKENS_PER_SET": "40"
 
 @dataclass(frozen=True)
 class Run:
-    """A finished command: its exit code, everything it printed, and where it wrote."""
+    """A finished command: its exit status, its output, and the folders it wrote to."""
 
     returncode: int
     output: str
@@ -56,14 +56,14 @@ def run(*command: str, folder: Path, timeout_s: float = 1_800, **settings: str) 
 
 
 def free_port() -> int:
-    """Return a loopback port nobody listens on."""
+    """Return a free loopback port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def copy_checkout(place: Path) -> None:
-    """Copy the code of this checkout to a folder that is not there yet."""
+    """Copy the code of this checkout to a new folder."""
 
     def without_data(folder: str, names: list[str]) -> set[str]:
         elsewhere = {"data", "tests", "docs", "benchmarks"} if Path(folder) == ROOT else set()

@@ -1,4 +1,4 @@
-"""The UI in a real browser: the asset graph shows the assets, and one is materialized from the page."""
+"""The UI in a real browser: groups, assets, materialization, a second run, and cohort files."""
 
 import contextlib
 import json
@@ -36,8 +36,8 @@ pytestmark = [
 
 
 @contextlib.contextmanager
-def served(repository: Path, folder: Path, **settings: str) -> Iterator[str]:
-    """Serve the UI as `dagster dev` does, its data and storage in `folder`, and return its address."""
+def serve_ui(repository: Path, folder: Path, **settings: str) -> Iterator[str]:
+    """Serve the UI by `dagster dev`, with data and storage in `folder`, and yield its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -52,13 +52,13 @@ def served(repository: Path, folder: Path, **settings: str) -> Iterator[str]:
             start_new_session=True,  # so that the daemon and the code servers end with it
         )
         try:
-            wait_until_served(f"http://127.0.0.1:{port}/server_info", server, folder / "log")
+            wait_for_server(f"http://127.0.0.1:{port}/server_info", server, folder / "log")
             yield f"http://127.0.0.1:{port}"
         finally:
             end(server)
 
 
-def wait_until_served(url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 180) -> None:
+def wait_for_server(url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and server.poll() is None:
         try:
@@ -90,13 +90,13 @@ def page() -> Iterator[Page]:
 
 @pytest.mark.long
 def test_ui_shows_groups_and_materializes_an_asset(tmp_path: Path, page: Page) -> None:
-    with served(ROOT, tmp_path, NEST_SYNTHETIC_PATIENTS="20") as address:
-        _look_at_the_groups(page, address)
+    with serve_ui(ROOT, tmp_path, NEST_SYNTHETIC_PATIENTS="20") as address:
+        assert_groups_visible(page, address)
         materialize(page, address, "mimic_raw")
     assert list((tmp_path / "data" / "mimic" / "raw").rglob("admissions.csv.gz"))
 
 
-def _look_at_the_groups(page: Page, address: str) -> None:
+def assert_groups_visible(page: Page, address: str) -> None:
     page.goto(f"{address}/asset-groups")
     for group in ("mimic_etl", "mimic_cohorts", "mimic_models", "mimic_report", "instacart_etl", "meds_etl"):
         expect(page.get_by_text(group, exact=True).first).to_be_visible(timeout=40_000)
@@ -112,8 +112,8 @@ def materialize(page: Page, address: str, asset: str) -> None:
     expect(page.get_by_text("Success", exact=True).first).to_be_visible(timeout=180_000)
 
 
-def look_until_it_says(page: Page, url: str, text: str, *, looks: int = 6) -> None:
-    """Load a page again and again: what a materialization tells is not put into one that is open."""
+def reload_until_visible(page: Page, url: str, text: str, *, looks: int = 6) -> None:
+    """Reload a page until it shows a text: an open page does not update after a materialization."""
     for look in range(1, looks + 1):
         page.goto(url)
         try:
@@ -132,7 +132,7 @@ def reload_definitions(page: Page, address: str) -> None:
     expect(button).to_be_enabled(timeout=180_000)
 
 
-MINE = """\
+COHORT_FILE = """\
 cohort: mine
 about: a stay longer than five days, of those asked after one
 source: mimic
@@ -149,7 +149,7 @@ split: {hash: [70, 15, 15]}
 RUNS = "{runsOrError{... on Runs{results{status}}}}"
 # what the UI paints a node of the graph by
 NODES = "{assetsLatestInfo(assetKeys: [%s]){assetKey{path} latestRun{status} latestMaterialization{runId}}}"
-MADE = (
+ETL_ASSETS = (
     "mimic_raw",
     "mimic_subjects",
     "mimic_encounters",
@@ -159,8 +159,8 @@ MADE = (
 )
 
 
-def asked(address: str, query: str) -> dict:
-    """Return what the UI's server answers to a query of the UI's own kind."""
+def query_ui(address: str, query: str) -> dict:
+    """Return the answer of the UI's server to a GraphQL query."""
     request = urllib.request.Request(
         f"{address}/graphql", json.dumps({"query": query}).encode(), {"Content-Type": "application/json"}
     )
@@ -177,10 +177,10 @@ def press_materialize(page: Page, address: str, asset: str) -> None:
 
 @pytest.mark.long
 def test_second_run_waits_or_is_refused_and_no_asset_turns_red(tmp_path: Path, page: Page) -> None:
-    """A command runs; Materialize is pressed meanwhile, and a second command started."""
+    """While a command runs, Materialize is pressed and a second command is started."""
     settings = {"NEST_SYNTHETIC_PATIENTS": "20", "NEST_SYNTHETIC_TOKENS_PER_SET": "40"}
     command = [str(BIN / "dagster"), "job", "execute", "-j", "mimic_etl"]
-    with served(ROOT, tmp_path, **settings) as address, (tmp_path / "output").open("w") as output:
+    with serve_ui(ROOT, tmp_path, **settings) as address, (tmp_path / "output").open("w") as output:
         first = subprocess.Popen(
             command, cwd=ROOT, env=environment(tmp_path, **settings), stdin=subprocess.DEVNULL,
             stdout=output, stderr=subprocess.STDOUT,
@@ -194,27 +194,27 @@ def test_second_run_waits_or_is_refused_and_no_asset_turns_red(tmp_path: Path, p
             assert second.output.endswith("another run is writing there; wait for it, or end it.\n")
             page.goto(f"{address}/runs")
             expect(page.get_by_text("Queued", exact=True).first).to_be_visible()
-            assert first.poll() is None, "it ended too early to test anything"
+            assert first.poll() is None, "the run ended too early to test anything"
             assert run_statuses(address) == ["QUEUED", "STARTED"]
-            assert red(address) == []
+            assert failed_assets(address) == []
             assert first.wait(timeout=300) == 0, (tmp_path / "output").read_text()[-2000:]
         finally:
             first.kill()
         wait_for_runs(address, ["SUCCESS", "SUCCESS"])
-        assert red(address) == []
+        assert failed_assets(address) == []
 
 
-def red(address: str) -> list[str]:
-    """Return the assets the UI shows as failed: the last run that meant to make one ended without it."""
-    keys = ", ".join(f'{{path: ["{name}"]}}' for name in MADE)
-    nodes = asked(address, NODES % keys)["assetsLatestInfo"]
+def failed_assets(address: str) -> list[str]:
+    """Return the assets that the UI shows as failed."""
+    keys = ", ".join(f'{{path: ["{name}"]}}' for name in ETL_ASSETS)
+    nodes = query_ui(address, NODES % keys)["assetsLatestInfo"]
     return [
         node["assetKey"]["path"][0] for node in nodes if (node["latestRun"] or {}).get("status") == "FAILURE"
     ]
 
 
 def run_statuses(address: str) -> list[str]:
-    return sorted(result["status"] for result in asked(address, RUNS)["runsOrError"]["results"])
+    return sorted(result["status"] for result in query_ui(address, RUNS)["runsOrError"]["results"])
 
 
 def wait_for_runs(address: str, statuses: list[str], seconds: float = 120) -> None:
@@ -232,13 +232,13 @@ def test_ui_labels_a_new_cohort_file_and_shows_faults_of_a_broken_file(
     copy_checkout(repository)
     shutil.copytree(full_run.data, tmp_path / "data")
     shutil.copytree(full_run.storage, tmp_path / "dagster")
-    with served(repository, tmp_path) as address:
-        file.write_text(MINE)
+    with serve_ui(repository, tmp_path) as address:
+        file.write_text(COHORT_FILE)
         reload_definitions(page, address)
         materialize(page, address, "mine_labels")
-        look_until_it_says(page, f"{address}/assets/mine_labels", "still here after a day")
+        reload_until_visible(page, f"{address}/assets/mine_labels", "still here after a day")
 
-        file.write_text(MINE.replace("24 hours", "24 huors"))
+        file.write_text(COHORT_FILE.replace("24 hours", "24 huors"))
         reload_definitions(page, address)
         page.goto(f"{address}/locations/__repository__@nest/asset-groups/mimic_cohorts_to_mend/list")
         expect(page.get_by_text("mine_cannot_be_read").first).to_be_visible()

@@ -1,4 +1,4 @@
-"""What a step wrote and no longer is so: every reader refuses it and names file and asset, whatever the edit was."""
+"""Every reader refuses a changed output of a step, and names the file and the asset."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ Read = Callable[[Layout], object]
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small data folder with a card for each step; nobody writes here."""
+    """Return a small data folder with a card for each step, which no test changes."""
     layout = write(tables(), tmp_path_factory.mktemp("clean") / "mimic")
     (layout.events / "part-0.parquet").rename(layout.events / "LAB-00000.parquet")
     shard = next(layout.seqset.glob("*.parquet"))
@@ -88,7 +88,7 @@ READERS: dict[str, tuple[str, Callable[[Layout], Path], Read]] = {
 
 @pytest.mark.parametrize(("asset", "file", "read"), READERS.values(), ids=READERS)
 def test_reader_refuses_a_flipped_bit(layout: Layout, asset: str, file: Callable, read: Read) -> None:
-    """Nor told from a good one by size or time of change."""
+    """Size and modification time do not reveal the flipped bit."""
     assert count_unnoticed(file(layout), lambda: read(layout), ContractError) == 0
     flip_bit(file(layout), 0.5)
     with pytest.raises(
@@ -106,7 +106,7 @@ def test_card_with_a_flipped_bit_is_refused(layout: Layout) -> None:
 
 
 def test_copied_shards_are_verified_by_the_shard_cards(layout: Layout, tmp_path: Path) -> None:
-    """Copied out of the data folder, as for another machine."""
+    """The shards are copied out of the data folder, as for another machine."""
     shards_copy = Path(shutil.copytree(layout.seqset, tmp_path / "copied"))
     file = next(shards_copy.glob("*.parquet"))
     assert count_unnoticed(file, lambda: SeqSets.read(shards_copy), ContractError) == 0

@@ -1,4 +1,4 @@
-"""Killed at any moment, a run leaves nothing running and nothing half done; run again, it comes to the same bytes."""
+"""A run killed at any moment leaves no process and no partial output; the next run gives the same bytes."""
 
 import os
 import random
@@ -22,12 +22,12 @@ from tests.support.kill.kills import (
     contents,
     data_versions,
     kill_while_running,
-    left_outside,
+    leftover_files,
     processes_writing_to,
     runs_by_status,
     session,
     steps_of_last_run,
-    temporary,
+    temporary_folder,
     wait_until_gone,
 )
 
@@ -39,15 +39,18 @@ EXTRACTION = (
     "--select", "mimic_raw,mimic_subjects,mimic_encounters,mimic_events",
 )  # fmt: skip
 ETL_STEPS, FULL_STEPS = 28, 40  # a few fewer than a run has, checks included
-CHANGES = 280  # to draw from: a run that makes fewer ends, and the next begins anew
-ASIDE = {"events": (2, 15), "seqset": (2, 5)}  # between the making of the folder aside and its renaming
+CHANGES = 280  # the range of the draw: a run with fewer changes ends, and the next starts again
+SWAP_CHANGES = {
+    "events": (2, 15),
+    "seqset": (2, 5),
+}  # changes between the creation of the temporary folder and its renaming
 
 
 def wait_until(condition, *, seconds: float) -> None:
-    """Wait for a condition; fail when it does not come."""
+    """Wait until a condition holds; fail at the timeout."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.05)
 
 
@@ -61,7 +64,7 @@ def test_pretraining_killed_with_the_run_resumes_to_the_same_weights(full_run: R
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     wait_until(lambda: any((model / "state").rglob("*.safetensors")), seconds=120)
-    assert processes_writing_to(model), "the training runs in a process of its own"
+    assert processes_writing_to(model), "the training must run in a process of its own"
 
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
@@ -77,8 +80,8 @@ def test_pretraining_killed_with_the_run_resumes_to_the_same_weights(full_run: R
     assert not (model / "state").exists() or not any((model / "state").iterdir())
 
 
-def etl_of(full_run: Run) -> dict[str, str]:
-    """Return what the data steps of an undisturbed run left, by its hash."""
+def etl_outputs(full_run: Run) -> dict[str, str]:
+    """Return the hashes of the data steps' outputs after an uninterrupted run."""
     models = ("mimic/models", "mimic/reports", "mimic/cards/nest", "mimic/cards/report")
     cards = (
         "_leak_audit.card.json",
@@ -97,7 +100,7 @@ def etl_of(full_run: Run) -> dict[str, str]:
 def test_killed_run_is_resumed_with_the_settings_of_the_start(full_run: Run, tmp_path: Path):
     process = subprocess.Popen(
         [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]], cwd=ROOT, start_new_session=True,
-        env=environment(tmp_path, **SMALL, TMPDIR=str(temporary(tmp_path))), stdin=subprocess.DEVNULL,
+        env=environment(tmp_path, **SMALL, TMPDIR=str(temporary_folder(tmp_path))), stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     wait_until(lambda: any((tmp_path / "data" / "mimic").glob(".events.*.part")), seconds=120)
@@ -107,11 +110,11 @@ def test_killed_run_is_resumed_with_the_settings_of_the_start(full_run: Run, tmp
     assert not (tmp_path / "data" / "mimic" / "cards" / "events.card.json").exists(), "killed too late"
     finished_steps = steps_of_last_run(tmp_path / "dagster", dg.DagsterEventType.STEP_SUCCESS)
     assert len(finished_steps) > 1, "killed too early to test anything"
-    assert left_outside(tmp_path) == []
+    assert leftover_files(tmp_path) == []
     in_a_check = tmp_path / "data" / "mimic" / ".check_killed"
-    in_a_check.mkdir()  # as it would lie there, had the kill come then
+    in_a_check.mkdir()  # as a kill during a check would leave it
 
-    resumed_run = run("python", "-m", "assets.resume", folder=tmp_path)  # not told how many patients
+    resumed_run = run("python", "-m", "assets.resume", folder=tmp_path)  # the number of patients is not given
 
     assert resumed_run.returncode == 0, resumed_run.output[-2000:]
     assert "mimic_raw - unchanged: nothing to do" in resumed_run.output
@@ -129,16 +132,14 @@ def test_second_run_on_a_data_folder_is_refused_in_one_line(tmp_path: Path):
     message = f"error: {tmp_path / 'data'}: another run is writing there; wait for it, or end it."
     assert second.output.splitlines() == [message]
     assert list((tmp_path / "data").iterdir()) == []
-    assert runs_by_status(tmp_path / "dagster") == {}, (
-        "there is no record of it, and nothing is shown as failed"
-    )
+    assert runs_by_status(tmp_path / "dagster") == {}, "the refused run must not be recorded"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("wait_s", [0.5, 2.0])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_a_run_with_all_steps_and_releases_the_folder(number, wait_s: float, tmp_path: Path):
-    """A terminal sends it to the whole group: the run, and the steps if they were of its group."""
+    """A terminal sends the signal to the whole process group: the run, and the steps if they belonged to it."""
     command = [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]]
     process = subprocess.Popen(
         command, cwd=ROOT, start_new_session=True, env=environment(tmp_path, **SMALL),
@@ -146,15 +147,15 @@ def test_ctrl_c_ends_a_run_with_all_steps_and_releases_the_folder(number, wait_s
     )  # fmt: skip
     wait_until((tmp_path / "data" / "mimic").exists, seconds=120)
     time.sleep(wait_s)
-    assert len(session(process.pid)) > 1, "a step is a process of its own"
+    assert len(session(process.pid)) > 1, "a step must be a process of its own"
     os.killpg(process.pid, number)
-    output, _ = process.communicate(timeout=60)  # it would hang, did its steps die before it told them to end
+    output, _ = process.communicate(timeout=60)  # it would hang if the steps died before the run ended them
 
     assert process.returncode not in (0, -signal.SIGKILL), output[-2000:]
     assert "SUCCESS" not in runs_by_status(tmp_path / "dagster")
     wait_until(lambda: not session(process.pid), seconds=10)
     with sole_writer(tmp_path / "data"):
-        pass  # nobody holds it, so the same command can go on, as after a kill
+        pass  # the lock is free, so the same command can continue, as after a kill
 
 
 @pytest.mark.long
@@ -167,18 +168,18 @@ def test_living_run_is_not_resumed(tmp_path: Path):
     wait_until((tmp_path / "data" / "mimic").exists, seconds=120)
     resumed_run = run("python", "-m", "assets.resume", folder=tmp_path)
 
-    assert alive.poll() is None, "it ended too early to test anything"
+    assert alive.poll() is None, "the run ended too early to test anything"
     os.killpg(alive.pid, signal.SIGKILL)
     alive.wait()
     assert resumed_run.returncode == 2
     assert "another run is writing there; wait for it, or end it." in resumed_run.output
 
 
-def killed_at(
+def run_killed_at(
     change: int, folder: Path, below: str = "", **settings: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the data steps and kill them at a change to what begins with this name in the data folder."""
-    settings_of_run = {**SMALL, "TMPDIR": str(temporary(folder))}
+    """Run the data steps and kill them at the N-th change to paths that begin with `below`."""
+    settings_of_run = {**SMALL, "TMPDIR": str(temporary_folder(folder))}
     return subprocess.run(
         [str(BIN / "python"), "-m", "tests.support.kill.killed_at", str(change), below],
         cwd=ROOT, text=True, timeout=600,
@@ -186,7 +187,7 @@ def killed_at(
     )  # fmt: skip
 
 
-OPENED = """
+OPEN_FILES = """
 import sys
 from pathlib import Path
 import numpy as np
@@ -205,10 +206,10 @@ print(count[0])
 
 
 def test_kill_at_counts_opened_spill_and_parquet_files(tmp_path: Path):
-    command = [str(BIN / "python"), "-c", OPENED, str(tmp_path)]
+    command = [str(BIN / "python"), "-c", OPEN_FILES, str(tmp_path)]
     whole = subprocess.run([*command, "-1"], cwd=ROOT, capture_output=True, text=True)
     assert whole.stdout == "7\n", (
-        "two folders, two files of a spill, the folder of a table, it aside, its renaming"
+        "two folders, two spill files, a table's folder, its temporary file and its renaming"
     )
     for change, remaining in ((3, "spill/LAB.arrow"), (6, ".rows.parquet.part")):
         for path in (tmp_path / "spill", tmp_path / "rows.parquet"):
@@ -222,20 +223,20 @@ def test_kill_at_counts_opened_spill_and_parquet_files(tmp_path: Path):
 def kill_at_changes(
     begin: Callable[[str], Path], kills: int, most: int, expected: dict[str, str], **settings: str
 ) -> None:
-    """Kill the data steps so many times, each time on what the last kill left; then, and when they end, look.
+    """Kill the data steps repeatedly, each time on the remains of the last kill, and compare the final outputs.
 
     Args:
-        begin: makes a folder of this name, in which a run begins.
-        kills: that really killed.
-        most: a run makes about so many changes.
-        expected: what an undisturbed run leaves.
+        begin: makes a folder of this name, in which a run starts.
+        kills: the number of runs that must really be killed.
+        most: the approximate number of changes that a run makes.
+        expected: the outputs of an uninterrupted run.
         settings: of the run.
     """
     dice, kill_count, folder = random.Random(SEED + kills), 0, begin("0")
     for attempt in range(3 * kills):
         change = dice.randint(1, most)
         sys.stdout.write(f"killed at change {change} of {folder.name}\n")
-        if (process := killed_at(change, folder, **settings)).returncode == -signal.SIGKILL:
+        if (process := run_killed_at(change, folder, **settings)).returncode == -signal.SIGKILL:
             kill_count += 1
             if kill_count == kills:
                 break
@@ -244,16 +245,16 @@ def kill_at_changes(
         assert contents(folder / "data") == expected
         folder = begin(str(attempt + 1))
     assert kill_count == kills, "most runs ended before they were killed"
-    process = killed_at(-1, folder, **settings)
+    process = run_killed_at(-1, folder, **settings)
     assert re.search(r"changes: \d+", process.stdout), process.stderr[-2000:]
     assert contents(folder / "data") == expected
-    assert left_outside(folder) == []
+    assert leftover_files(folder) == []
 
 
 @pytest.mark.parametrize("step", ["events", pytest.param("seqset", marks=pytest.mark.long)])
 def test_data_steps_killed_during_a_folder_swap_give_the_same_bytes(full_run: Run, step: str, tmp_path: Path):
-    change = random.Random(f"{SEED} {step}").randint(*ASIDE[step])
-    process = killed_at(change, tmp_path, f"mimic/.{step}.")
+    change = random.Random(f"{SEED} {step}").randint(*SWAP_CHANGES[step])
+    process = run_killed_at(change, tmp_path, f"mimic/.{step}.")
     assert process.returncode == -signal.SIGKILL, process.stderr[-2000:]
     mimic = tmp_path / "data" / "mimic"
     assert len(list(mimic.glob(f".{step}.*.part"))) == 1, (
@@ -261,34 +262,34 @@ def test_data_steps_killed_during_a_folder_swap_give_the_same_bytes(full_run: Ru
     )
     assert not (mimic / step).exists()
 
-    second_run = killed_at(-1, tmp_path)
+    second_run = run_killed_at(-1, tmp_path)
 
     assert second_run.returncode == 0, second_run.stderr[-2000:]
-    assert contents(tmp_path / "data") == etl_of(full_run)
-    assert left_outside(tmp_path) == []
+    assert contents(tmp_path / "data") == etl_outputs(full_run)
+    assert leftover_files(tmp_path) == []
 
 
 @pytest.mark.long
 def test_data_steps_killed_at_any_file_change_give_the_same_bytes(full_run: Run, tmp_path: Path):
-    """Not a moment but a change: between two renames is where half of something could stay."""
+    """The kill comes at a change, not at a moment: a partial output could remain between two renames."""
 
     def begin(name: str) -> Path:
         (tmp_path / name).mkdir()
         return tmp_path / name
 
-    kill_at_changes(begin, 40, CHANGES, etl_of(full_run))
+    kill_at_changes(begin, 40, CHANGES, etl_outputs(full_run))
 
 
 @pytest.mark.long
 def test_data_steps_killed_during_a_rule_change_give_the_same_bytes(full_run: Run, tmp_path: Path):
-    """Here every step finds what it made by the earlier rule, which must never be taken for the new."""
+    """Every step finds its output of the earlier rule, which must never count as that of the new rule."""
 
     def begin(name: str) -> Path:
         shutil.copytree(full_run.data, tmp_path / name / "data")
         return tmp_path / name
 
     whole = begin("whole")
-    undisturbed_run = killed_at(-1, whole, NEST_PRESET="paper")
+    undisturbed_run = run_killed_at(-1, whole, NEST_PRESET="paper")
     match = re.search(r"changes: (\d+)", undisturbed_run.stdout)
     assert match, undisturbed_run.stderr[-2000:]
     expected = contents(whole / "data")
@@ -297,23 +298,23 @@ def test_data_steps_killed_during_a_rule_change_give_the_same_bytes(full_run: Ru
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("whom", ["all", "one"])
-def test_data_steps_killed_at_a_random_moment_give_the_same_bytes(full_run: Run, whom: str, tmp_path: Path):
-    dice = random.Random(f"{SEED} {whom}")
-    for attempt in range(4):  # each earlier than the last, which came when the run had ended
+@pytest.mark.parametrize("target", ["all", "one"])
+def test_data_steps_killed_at_a_random_moment_give_the_same_bytes(full_run: Run, target: str, tmp_path: Path):
+    dice = random.Random(f"{SEED} {target}")
+    for attempt in range(4):  # each kill is earlier than the last, which came after the run had ended
         folder = tmp_path / str(attempt)
         folder.mkdir()
-        kill = Kill(whom, dice.randint(1, ETL_STEPS >> attempt), dice.uniform(0, 1.5))
+        kill = Kill(target, dice.randint(1, ETL_STEPS >> attempt), dice.uniform(0, 1.5))
         if kill_while_running(ETL, folder, kill, dice):
             break
     else:
         pytest.fail("every run ended before it was killed")
 
-    second_run = run(*ETL, folder=folder, **SMALL, TMPDIR=str(temporary(folder)))
+    second_run = run(*ETL, folder=folder, **SMALL, TMPDIR=str(temporary_folder(folder)))
 
     assert second_run.returncode == 0, second_run.output[-2000:]
-    assert left_outside(folder) == []
-    assert contents(second_run.data) == etl_of(full_run)
+    assert leftover_files(folder) == []
+    assert contents(second_run.data) == etl_outputs(full_run)
 
 
 @pytest.mark.long
@@ -324,10 +325,10 @@ def test_full_chain_killed_repeatedly_gives_the_same_bytes(full_run: Run, series
         kill = Kill.draw(dice, FULL_STEPS)
         kill_count += kill_while_running(FULL, tmp_path, kill, dice)
 
-    settings_of_run = {**SMALL, "TMPDIR": str(temporary(tmp_path))}
+    settings_of_run = {**SMALL, "TMPDIR": str(temporary_folder(tmp_path))}
     second_run = run(*FULL, folder=tmp_path, timeout_s=1800, **settings_of_run)
 
     assert second_run.returncode == 0, second_run.output[-2000:]
-    assert left_outside(tmp_path) == []
+    assert leftover_files(tmp_path) == []
     assert contents(second_run.data) == contents(full_run.data)
     assert data_versions(second_run.storage) == data_versions(full_run.storage)

@@ -1,4 +1,4 @@
-"""Every link and path in the documents leads somewhere: to a file of the repository, and to a heading in it."""
+"""Every link and path in the documents leads to an existing file and heading."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ MADE = {"assets/cohorts/my_cohort.yaml", "assets/cohorts/aom.yaml", "docs/benchm
 
 
 def anchors(page: Path) -> set[str]:
-    """Return what GitHub makes of the headings: lower case, no punctuation, hyphens for spaces."""
+    """Return the anchors that GitHub makes of the headings: lower case, no punctuation, hyphens for spaces."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""A folder is the one that is named, whatever stands in its name: input, data folder, dump, database."""
+"""Folders with special characters in their names are read and written literally."""
 
 import ast
 import copy
@@ -35,7 +35,7 @@ ALL_AT_ONCE = "in[1] *?'\"100%20#x=5{a,b}\\$HOME"
 
 @pytest.fixture(params=ODD)
 def odd(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """An odd folder, and beside it those it could be taken for; each holds a table that says whose it is."""
+    """Return a folder with an odd name, beside folders it could be mistaken for; each holds a table with its name."""
     for name in (request.param, *DECOYS):
         write_files(tmp_path / name)
     return tmp_path / request.param
@@ -82,7 +82,7 @@ def test_dump_is_read_from_a_folder_with_special_characters(odd: Path) -> None:
 
 
 def test_database_in_an_odd_folder_is_opened_or_refused(odd: Path) -> None:
-    """DuckDB would look for the log of a database in `a?` where none is, and leave out what was last written."""
+    """DuckDB would miss the write-ahead log of a database in `a?` and lose the last writes."""
     for place in (odd, odd.with_name("in1")):
         write_cdm(place, {"DEMOGRAPHIC": table("DEMOGRAPHIC", {"PATID": place.name})})
     if {"?", "\\"} & set(odd.name):
@@ -125,7 +125,7 @@ def test_blocking_check_reads_the_table_of_an_odd_folder(tmp_path: Path, name: s
 
 @pytest.mark.long
 def test_chain_reads_and_writes_in_an_odd_folder(tmp_path: Path) -> None:
-    """From raw tables to labels with every check, beside an input and a data folder that the names could mean."""
+    """Run from raw tables to labels with every check, beside folders that the odd names could be mistaken for."""
     plain, odd = Sandbox(tmp_path / "in1"), Sandbox(tmp_path / "in[1]")
     write_raw(odd.folder)
     write_mimic(plain.raw, tmp_path / "planted", patients=40, seed=1)  # another hospital's
@@ -145,7 +145,9 @@ def test_chain_reads_and_writes_in_an_odd_folder(tmp_path: Path) -> None:
     ],
 )
 def test_full_job_runs_in_the_oddest_folder(tmp_path: Path, job: str, size: dict) -> None:
-    forbidden = "?\\" if job == "pcornet_full" else ""  # by DuckDB, which its synthetic CDM lies in
+    forbidden = (
+        "?\\" if job == "pcornet_full" else ""
+    )  # characters that DuckDB, which holds the synthetic CDM, refuses
     folder = tmp_path / "".join(letter for letter in ALL_AT_ONCE if letter not in forbidden)
     result = run(
         "dagster", "job", "execute", "-j", job, folder=tmp_path, NEST_DATA_DIR=str(folder / "data"), **size

@@ -1,6 +1,6 @@
-"""The canary: one patient whose ids, value, codes and dates nobody else has, searched for wherever a person looks.
+"""A canary patient with unique ids, value, codes and dates must be visible nowhere outside the data folder.
 
-So is the password in an address among the settings.
+The same holds for the password in an address among the settings.
 """
 
 import csv
@@ -29,7 +29,7 @@ CANARIES = (SUBJECT, STAY, VALUE, "31415.9", "canarimycin", "2177-07-07", PASSWO
 
 
 def add_rows(table: Path, rows: list[dict[str, str]]) -> None:
-    """Append rows to a csv.gz; columns not named stay empty, and what the table has no column for is left out."""
+    """Append rows to a csv.gz; missing columns stay empty, and keys without a column are ignored."""
     with gzip.open(table, "rt", newline="") as stream:
         old_rows = list(csv.DictReader(stream))
     columns = list(old_rows[0])
@@ -40,7 +40,7 @@ def add_rows(table: Path, rows: list[dict[str, str]]) -> None:
 
 
 def add_canary(hosp: Path) -> None:
-    """Add the canary patient: one stay with a diagnosis, a procedure, a drug and a value of their own."""
+    """Add the canary patient: one stay with a diagnosis, a laboratory value and a drug."""
     ids = {"subject_id": SUBJECT, "hadm_id": STAY}
     patient = {"subject_id": SUBJECT, "gender": "F", "anchor_age": "50", "anchor_year": "2177"}
     add_rows(hosp / "patients.csv.gz", [patient | {"anchor_year_group": "2011 - 2013"}])
@@ -70,8 +70,8 @@ def input_with_canary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def where_people_look(result: Run) -> dict[str, bytes]:
-    """Return everything a person or a log collector sees: output, the instance's files, pages, checkpoints, cards."""
+def visible_texts(result: Run) -> dict[str, bytes]:
+    """Return everything visible to a person or a log collector: output, Dagster's files, pages, checkpoints, cards."""
     texts = {"stdout and stderr": result.output.encode()}
     for pattern in (
         "dagster/**/*",
@@ -87,7 +87,7 @@ def where_people_look(result: Run) -> dict[str, bytes]:
     return texts
 
 
-def canaries_in(texts: dict[str, bytes]) -> list[tuple[str, str]]:
+def find_canaries(texts: dict[str, bytes]) -> list[tuple[str, str]]:
     return [
         (place, canary) for place, text in texts.items() for canary in CANARIES if canary.encode() in text
     ]
@@ -108,8 +108,8 @@ def test_no_synthetic_id_or_date_is_visible_after_a_full_run(full_run: Run):
     )
     secrets = {text.encode() for text in values.unique()}
     assert all(SECRET_SHAPES.fullmatch(text) for text in secrets)
-    texts = where_people_look(full_run)
-    assert_whole(texts)
+    texts = visible_texts(full_run)
+    assert_complete(texts)
     assert [place for place, text in texts.items() if secrets & set(SECRET_SHAPES.findall(text))] == []
 
 
@@ -127,21 +127,21 @@ def canary_run(input_with_canary: Path, tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.long
 def test_no_canary_value_or_password_is_visible_after_a_full_run(canary_run: Run):
     assert canary_run.returncode == 0, canary_run.output[-3000:]
-    texts = where_people_look(canary_run)
-    assert_whole(texts)
-    assert canaries_in(texts) == []
+    texts = visible_texts(canary_run)
+    assert_complete(texts)
+    assert find_canaries(texts) == []
 
 
-def assert_whole(texts: dict[str, bytes]) -> None:
-    """Else what is not found there may be where nobody looked."""
-    assert any(place.endswith(".db") for place in texts), "the run database was not looked at"
+def assert_complete(texts: dict[str, bytes]) -> None:
+    """Assert that the searched texts include the run database, a report and a model."""
+    assert any(place.endswith(".db") for place in texts), "the run database was not searched"
     assert any(place.endswith("report.html") for place in texts)
     assert any(place.endswith("model.safetensors") for place in texts)
 
 
 @pytest.mark.long
 def test_canary_patient_reaches_shards_and_labels(canary_run: Run):
-    """Else its absence elsewhere would say nothing."""
+    """Otherwise the canary's absence elsewhere would prove nothing."""
     root = canary_run.data / "mimic"
     events = pq.read_table(root / "events")
     canary_events = events.filter(pc.equal(events["subject_id"], int(SUBJECT)))
@@ -156,7 +156,7 @@ def test_canary_patient_reaches_shards_and_labels(canary_run: Run):
         assert int(SUBJECT) in pq.read_table(file)["subject_id"].to_pylist() or "readmission" in str(file)
 
 
-SPOILT = {
+FAULTY_CELLS = {
     "a text where a value stands": ("labevents", "valuenum", f"{VALUE}canarimycin"),
     "a date that is none": ("admissions", "dischtime", "2177-07-07 canarimycin"),
     "an id that is none": ("diagnoses_icd", "hadm_id", f"{STAY}canarimycin"),
@@ -165,14 +165,15 @@ SPOILT = {
 }
 
 
-EVERY_DAY = ("a text where a value stands",)
+NOT_LONG = ("a text where a value stands",)
 
 
 @pytest.mark.parametrize(
-    "spoilt", [pytest.param(name, marks=() if name in EVERY_DAY else pytest.mark.long) for name in SPOILT]
+    "spoilt",
+    [pytest.param(name, marks=() if name in NOT_LONG else pytest.mark.long) for name in FAULTY_CELLS],
 )
 def test_failing_run_does_not_quote_the_faulty_row(spoilt: str, input_with_canary: Path, tmp_path: Path):
-    table, column, value = SPOILT[spoilt]
+    table, column, value = FAULTY_CELLS[spoilt]
     folder = tmp_path / "input"
     folder.mkdir()
     for name in ("hosp", "vocab"):
@@ -195,4 +196,4 @@ def test_failing_run_does_not_quote_the_faulty_row(spoilt: str, input_with_canar
     assert column in result.output
     assert "Stack Trace" not in result.output
     assert "Traceback" not in result.output
-    assert canaries_in(where_people_look(result)) == []
+    assert find_canaries(visible_texts(result)) == []

@@ -1,4 +1,4 @@
-"""Only what changed is done again, and Dagster's own word for it agrees."""
+"""A rerun repeats only the steps that changed, and Dagster's staleness agrees."""
 
 import hashlib
 import json
@@ -36,14 +36,14 @@ FULL_RUN_SETTINGS: dict[str, object] = {
 
 
 class RerunFolder:
-    """A data folder and Dagster's record of it, on which steps are done again in this very process."""
+    """A copy of a data folder and its Dagster history, on which steps are run again in this process."""
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.data, self.instance = folder / "data", instance
         self.cohorts = cohorts.COHORT_FOLDER
 
     def materialize(self, steps: set[str]) -> set[str]:
-        """Materialize these steps and return those that did something."""
+        """Materialize these steps and return those that ran."""
         assets = [asset for asset in build(self.cohorts).assets if isinstance(asset, dg.AssetsDefinition)]
         result = dg.materialize(
             assets,
@@ -62,7 +62,7 @@ class RerunFolder:
         return {name for name, metadata in metadata_by_step.items() if "unchanged" not in metadata}
 
     def status(self) -> dict[StaleStatus, set[str]]:
-        """Return the steps of the chain by what Dagster thinks of them."""
+        """Return the steps of the chain by Dagster's stale status."""
         graph = build(self.cohorts).get_repository_def().asset_graph
         resolver = CachingStaleStatusResolver(self.instance, graph, LoadingContextForTest(self.instance))
         steps_by_status: dict[StaleStatus, set[str]] = {}
@@ -82,7 +82,7 @@ def step(key: dg.AssetKey) -> str:
 
 @pytest.fixture
 def rerun(full_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RerunFolder]:
-    """What a whole run left, copied."""
+    """Yield a copy of the data folder and history of the full run."""
     assert full_run.returncode == 0, full_run.output[-3000:]
     shutil.copytree(full_run.data, tmp_path / "data")
     shutil.copytree(full_run.storage, tmp_path / "dagster")
@@ -130,7 +130,7 @@ def test_page_of_one_cohort_is_made_alone(rerun: RerunFolder):
 
 
 def test_every_file_of_a_run_belongs_to_one_step(full_run: Run):
-    """Else it would neither be made again when it is lost nor be seen to have changed."""
+    """Otherwise a lost file would not be made again, and a changed file would not be noticed."""
     root = full_run.data / "mimic"
     outputs = [
         root / output
@@ -152,7 +152,7 @@ def test_removals_file_exists_only_with_all_yardsticks(rerun: RerunFolder, monke
     with monkeypatch.context() as patch:
         patch.setitem(FULL_RUN_SETTINGS, "yardsticks", "all")
         assert rerun.materialize({asset}) == {asset}
-        # of under eleven test patients nothing is shown, and so few have a diagnosis or an earlier stay here
+        # counts under eleven are suppressed, and so few test patients have a diagnosis or an earlier stay
         assert [removal["name"] for removal in json.loads(file.read_text())["removals"]] == [
             "MED",
             "LAB",

@@ -1,4 +1,4 @@
-"""From raw synthetic files to a report by the verbatim command, and what a user finds afterwards."""
+"""The documented command, from raw synthetic files to a report, and its results."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""No module renames by hand, or writes a file under its final name: `schemas/io` does, flushed and all or nothing."""
+"""Files are written and renamed by the helpers of `schemas/io` only, which flush them and replace them as a whole."""
 
 import ast
 from collections.abc import Iterator
@@ -36,8 +36,8 @@ def methods_called(tree: ast.AST) -> Iterator[tuple[ast.Call, ast.Attribute]]:
             yield node, node.func
 
 
-def renames_by_hand(code: str) -> list[int]:
-    """Return the lines that rename a file: one argument, which is neither a table of values nor a column's name."""
+def direct_renames(code: str) -> list[int]:
+    """Return the lines that rename a file: a call with one argument that is no table of values and no column name."""
     lines = []
     for call, method in methods_called(ast.parse(code)):
         of_module = ast.unparse(method.value) in ("os", "shutil")
@@ -50,8 +50,8 @@ def renames_by_hand(code: str) -> list[int]:
     return lines
 
 
-def written_under_their_name(code: str) -> list[int]:
-    """Return the lines that write a file which no helper renames."""
+def direct_writes(code: str) -> list[int]:
+    """Return the lines that write a file directly, not through a helper."""
     lines = []
     for call, method in methods_called(ast.parse(code)):
         opens = (
@@ -67,26 +67,22 @@ def written_under_their_name(code: str) -> list[int]:
 @pytest.mark.parametrize(
     "line", ["part.replace(path)", "os.rename(a, b)", "shutil.move(a, b)", "aside.rename(whole)"]
 )
-def test_renames_by_hand_finds_direct_renames(line: str) -> None:
-    assert renames_by_hand(line) == [1]
+def test_direct_renames_finds_a_rename(line: str) -> None:
+    assert direct_renames(line) == [1]
 
 
 @pytest.mark.parametrize("line", ['path.write_text("x")', '(out / "a").write_bytes(b"")', 'path.open("wb")'])
-def test_written_under_final_name_finds_direct_writes(line: str) -> None:
-    assert written_under_their_name(line) == [1]
+def test_direct_writes_finds_a_write(line: str) -> None:
+    assert direct_writes(line) == [1]
 
 
 def test_no_module_renames_a_file_by_hand() -> None:
-    lines_by_file = {str(path.relative_to(ROOT)): renames_by_hand(path.read_text()) for path in sources()}
+    lines_by_file = {str(path.relative_to(ROOT)): direct_renames(path.read_text()) for path in sources()}
     assert {name: lines for name, lines in lines_by_file.items() if lines} == {}, (
         "use schemas.io.atomic or schemas.io.folders"
     )
 
 
 def test_no_module_writes_a_file_under_the_final_name() -> None:
-    writing_files = {
-        str(path.relative_to(ROOT)) for path in sources() if written_under_their_name(path.read_text())
-    }
-    assert writing_files == set(DIRECT), (
-        "use schemas.io.atomic; what is written otherwise is listed with its reason"
-    )
+    writing_files = {str(path.relative_to(ROOT)) for path in sources() if direct_writes(path.read_text())}
+    assert writing_files == set(DIRECT), "use schemas.io.atomic, or list the file with a reason"

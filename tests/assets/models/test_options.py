@@ -1,4 +1,4 @@
-"""Options of a training in a run's settings are refused before the data work, and passed on to the commands."""
+"""Options of a training are refused before the data work if invalid, and passed to the commands."""
 
 import pytest
 

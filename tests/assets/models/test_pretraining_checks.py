@@ -1,4 +1,4 @@
-"""A pretraining that learnt no more than a guess is yellow in the UI, and its page shows what it is held against."""
+"""A pretraining no better than a constant guess is a warning in the UI, and its page shows the guesses."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ UNTRAINED = Recipe(learning_rate=0.0, epochs=1, patience=1, examples_per_step=12
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder in which every source has a model that learnt nothing; Instacart's of one set alone."""
+    """Return a data folder in which every source has an untrained model; Instacart's has a context of one set."""
     folder = tmp_path_factory.mktemp("data")
     world = make_world(folder / "world", subjects=60)
     for source in ("mimic", "meds", "pcornet", "instacart"):

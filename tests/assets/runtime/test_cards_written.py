@@ -1,4 +1,4 @@
-"""Every step's card says what it was made from, and that no row got lost."""
+"""Every step's card records the step's inputs and accounts for every row."""
 
 from pathlib import Path
 

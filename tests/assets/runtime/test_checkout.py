@@ -1,4 +1,4 @@
-"""History, data and code belong to the checkout a command is run from, whosever the environment is."""
+"""History, data and code are those of the checkout a command is run from, even if the environment is another's."""
 
 import json
 import os
@@ -23,7 +23,7 @@ print(json.dumps({name: os.environ.get(name) for name in names} | {"code": [asse
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment in no checkout, with this checkout installed as `pip install --editable` does."""
+    """Return the Python of an environment outside any checkout, in which this checkout is installed as editable."""
     place = tmp_path_factory.mktemp("environment") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
     packages = place / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
@@ -36,7 +36,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A second checkout."""
+    """Return the root of a second checkout."""
     place = tmp_path_factory.mktemp("second") / "nest"
     copy_checkout(place)
     return place
@@ -55,7 +55,7 @@ def execute(python: Path, *arguments: str, folder: Path, **settings: str) -> sub
     )
 
 
-def shown(python: Path, folder: Path, **settings: str) -> dict:
+def visible_values(python: Path, folder: Path, **settings: str) -> dict:
     return json.loads(execute(python, "-c", SHOW, folder=folder, **settings).stdout)
 
 
@@ -71,8 +71,8 @@ def expected(root: Path, data: Path) -> dict:
 
 @pytest.mark.parametrize("below", ["", "schemas/cohort"])
 def test_command_uses_the_checkout_of_the_working_folder(below: str, python: Path, second: Path):
-    assert shown(python, second / below) == expected(second, second / "data")
-    assert shown(python, ROOT / below) == expected(ROOT, ROOT / "data")
+    assert visible_values(python, second / below) == expected(second, second / "data")
+    assert visible_values(python, ROOT / below) == expected(ROOT, ROOT / "data")
 
 
 def test_child_command_in_another_checkout_has_new_defaults(python: Path, second: Path):
@@ -87,15 +87,15 @@ def test_process_outside_the_checkout_keeps_the_defaults(python: Path, second: P
 
 def test_variables_set_by_the_user_are_kept(python: Path, second: Path, tmp_path: Path):
     user_settings = {"DAGSTER_HOME": str(tmp_path), "DAGSTER_NEST_STORAGE": str(tmp_path / "history")}
-    assert shown(python, second, **user_settings).items() >= user_settings.items()
+    assert visible_values(python, second, **user_settings).items() >= user_settings.items()
 
 
 def test_relative_data_folder_becomes_absolute(python: Path, second: Path):
-    assert shown(python, second, NEST_DATA_DIR="data-real") == expected(second, second / "data-real")
+    assert visible_values(python, second, NEST_DATA_DIR="data-real") == expected(second, second / "data-real")
 
 
 def test_no_variable_is_set_outside_a_checkout(python: Path, tmp_path: Path):
-    values = shown(python, tmp_path)
+    values = visible_values(python, tmp_path)
     assert set(values) - {"code"} == {name for name, value in values.items() if value is None}
 
 

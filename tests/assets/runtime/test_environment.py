@@ -1,4 +1,4 @@
-"""What a run notes of its settings, where it finds them again, and whose folder it writes in."""
+"""The settings that a run records and restores, and the ownership of the folders it writes."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_scratch_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: 
     with pytest.raises(NestError, match=r"is somebody else's.*set NEST_SCRATCH_DIR to a folder of your own"):
         workspace.data_folder  # noqa: B018
     assert Workspace(data_dir=str(tmp_path / "data")).data_folder.exists(), (
-        "a shared data folder may be meant"
+        "a shared data folder may be intended"
     )
 
 

@@ -1,4 +1,4 @@
-"""No step reads an input that is not the one its raw step hashed."""
+"""A step refuses an input that differs from the one its raw step hashed."""
 
 import gzip
 import shutil
@@ -26,7 +26,7 @@ CHANGED = "mimic_raw: the files have changed since it was made; materialize it a
 
 
 def materialize(workspace: Workspace, *steps: str) -> set[str]:
-    """Materialize these steps and return those that did something."""
+    """Materialize these steps and return those that ran."""
     resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
     result = dg.materialize(ASSETS, resources=resources, selection=list(steps))
     events = result.get_asset_materialization_events()
@@ -37,10 +37,10 @@ def materialize(workspace: Workspace, *steps: str) -> set[str]:
     }
 
 
-def refused(workspace: Workspace, step: str, message: str) -> None:
+def assert_refused(workspace: Workspace, step: str, message: str) -> None:
     with pytest.raises(Exception, match=message) as error:
         materialize(workspace, step)
-    assert not isinstance(error.value, NestError), "it is told without a stack"
+    assert not isinstance(error.value, NestError), "the error must be shown without a traceback"
 
 
 def cut_in_half(table: Path) -> None:
@@ -50,7 +50,7 @@ def cut_in_half(table: Path) -> None:
 
 @pytest.fixture(scope="module")
 def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two hospitals, and what was extracted from the first."""
+    """Return a folder with the files of two hospitals, and the data extracted from the first."""
     folder = tmp_path_factory.mktemp("hospitals")
     for name, seed in (("one", 1), ("two", 2)):
         write_mimic(folder / name, folder / "planted", patients=40, seed=seed)
@@ -62,7 +62,7 @@ def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hospital(hospitals: Path, tmp_path: Path) -> Callable[..., Workspace]:
-    """A data folder extracted from hospital one; call it for a workspace on that folder."""
+    """Return a function that makes a workspace on a copy of the extracted data folder."""
     for name in ("one", "two", "data"):
         shutil.copytree(hospitals / name, tmp_path / name)
 
@@ -80,20 +80,20 @@ def hospital(hospitals: Path, tmp_path: Path) -> Callable[..., Workspace]:
 
 def test_truncated_table_is_refused_by_a_step_after_raw(hospital, tmp_path):
     cut_in_half(tmp_path / "one" / "hosp" / "labevents.csv.gz")
-    refused(hospital(), "mimic_events", CHANGED)
+    assert_refused(hospital(), "mimic_events", CHANGED)
     assert materialize(hospital(), *EXTRACTED) == {"mimic_raw", *EXTRACTED}
 
 
 def test_files_of_another_hospital_are_refused(hospital):
-    refused(hospital("two"), "mimic_events", CHANGED)
+    assert_refused(hospital("two"), "mimic_events", CHANGED)
     assert materialize(hospital("one"), "mimic_events") == set()
 
 
 def test_changed_rule_with_changed_files_is_refused(hospital, tmp_path):
     cut_in_half(tmp_path / "one" / "hosp" / "labevents.csv.gz")
-    refused(hospital(med_link="pharmacy"), "mimic_events", CHANGED)
+    assert_refused(hospital(med_link="pharmacy"), "mimic_events", CHANGED)
     assert (tmp_path / "data" / "mimic" / "cards" / "events.card.json").exists(), (
-        "what was there is left alone"
+        "existing outputs must be kept"
     )
 
 
@@ -105,7 +105,7 @@ def test_changed_preset_redoes_the_split_and_no_extraction(hospital, tmp_path):
         "mimic_subjects",
         "mimic_events",
     }
-    refused(hospital(preset="paper"), "mimic_vocab", "mimic_drug_lookup")
+    assert_refused(hospital(preset="paper"), "mimic_vocab", "mimic_drug_lookup")
 
 
 def test_unreadable_file_is_one_message(hospital, tmp_path, monkeypatch):
@@ -118,7 +118,9 @@ def test_unreadable_file_is_one_message(hospital, tmp_path, monkeypatch):
 
     hashing._taken.clear()
     monkeypatch.setattr(Path, "open", refusing)
-    refused(hospital(), "mimic_raw", r"labevents.csv.gz: cannot be read or written \(Permission denied\)")
+    assert_refused(
+        hospital(), "mimic_raw", r"labevents.csv.gz: cannot be read or written \(Permission denied\)"
+    )
 
 
 def test_moved_files_are_the_same_input_and_raw_records_the_new_path(hospital, tmp_path):
@@ -134,7 +136,7 @@ def test_changed_synthetic_input_is_refused(tmp_path):
     workspace = Workspace(data_dir=str(tmp_path), synthetic_patients=40)
     materialize(workspace, *EXTRACTED)
     cut_in_half(tmp_path / "mimic" / "raw" / "hosp" / "labevents.csv.gz")
-    refused(workspace, "mimic_events", CHANGED)
+    assert_refused(workspace, "mimic_events", CHANGED)
 
 
 def test_changed_instacart_files_are_refused_after_raw(tmp_path):
@@ -146,7 +148,7 @@ def test_changed_instacart_files_are_refused_after_raw(tmp_path):
     materialize(first, *steps)
     for step in steps[1:]:
         assert materialize(first, step) == set()
-        refused(
+        assert_refused(
             second,
             step,
             "instacart_raw: the files have changed since it was made; materialize it again first",
@@ -161,6 +163,6 @@ def test_changed_meds_dataset_is_refused_after_raw(hospital, tmp_path):
     materialize(workspace, *steps)
     next((tmp_path / "meds" / "data").rglob("*.parquet")).unlink()
     for step in steps[1:]:
-        refused(
+        assert_refused(
             workspace, step, "meds_raw: the files have changed since it was made; materialize it again first"
         )

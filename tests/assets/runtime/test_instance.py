@@ -1,4 +1,4 @@
-"""One run at a time writes a data folder: what a run's record says, what is refused, and what waits."""
+"""One run at a time writes a data folder: tags of runs, refused runs, and runs that wait."""
 
 import logging
 import time
@@ -85,13 +85,13 @@ def test_run_is_refused_unrecorded_while_the_folder_is_locked(instance: NestInst
     ):
         job(Workspace()).execute_in_process(instance=instance)
     assert instance.get_runs() == []
-    assert isinstance(error.value, SystemExit), "a command ends with one line"
+    assert isinstance(error.value, SystemExit), "a command must end with one line"
     assert error.value.code == f"error: {folder}: another run is writing there; wait for it, or end it."
 
 
 def test_run_holds_the_folder_until_the_process_ends(instance: NestInstance, folder: Path):
     assert job(Workspace()).execute_in_process(instance=instance).success
-    assert is_held(folder), "what ends last is the record, after the steps"
+    assert is_held(folder), "the record of a run is written after its steps"
     (run,) = instance.get_runs()
     assert run.tags[FOLDER_TAG] == str(folder)
 

@@ -47,7 +47,7 @@ def wal_file(tmp_path: Path) -> Path:
 
 
 def write_a_line(file: Path) -> int:
-    """Write as Dagster does, by an engine whose connection is closed at once, and return how it waits for the disk."""
+    """Write a row as Dagster does, with a connection closed at once, and return its `synchronous` setting."""
     engine = sqlalchemy.create_engine(f"sqlite:///{file}", poolclass=sqlalchemy.NullPool)
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text("INSERT INTO events VALUES ('a')"))
@@ -83,7 +83,7 @@ def test_watcher_of_a_run_gets_each_line_while_the_run_is_going_on(tmp_path: Pat
             deadline = time.monotonic() + 60
             while "line 2" not in messages and time.monotonic() < deadline:
                 time.sleep(0.1)
-            assert writer.poll() is None, "the writer ended, which folds its log in"
+            assert writer.poll() is None, "the writer ended, which checkpoints its log"
             assert [line for line in messages if line.startswith("line")] == ["line 0", "line 1", "line 2"]
         finally:
             instance.end_watch_event_logs(run_id, None)
@@ -120,4 +120,4 @@ def test_locked_history_loses_lines_but_not_the_training(tmp_path: Path):
         ]
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert tail.last["result"]["metrics"] == {"auroc": 0.5}
-    assert len(attempts) == 1, "it is not waited for at every line"
+    assert len(attempts) == 1, "only the first line may wait for the lock"

@@ -1,4 +1,4 @@
-"""How a data engineer gets real input: one command, two lines to set, a check that it is what it should be."""
+"""Fetching real input: one command, two settings, and a check against the published checksums."""
 
 import gzip
 import hashlib
@@ -31,7 +31,7 @@ def _no_proxy_between(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackSite]:
-    """Serve a small MIMIC-IV and its crosswalks as PhysioNet and CMS lay them out."""
+    """Serve a small MIMIC-IV and its crosswalks in the layout of PhysioNet and CMS."""
     hosp, vocab = write_tables(tmp_path_factory.mktemp("served"), make_tables(seed=5))
     demo = {f"hosp/{path.name}": path.read_bytes() for path in hosp.iterdir()}
     files = {f"/demo/{name}": content for name, content in (demo | {SUMS: sums_of(demo)}).items()}

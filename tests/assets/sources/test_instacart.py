@@ -1,4 +1,4 @@
-"""Instacart in Dagster: the same contracts, checks and cards as every source, and one number a person looks for."""
+"""Instacart in Dagster: the contracts, checks and cards of every source, and the next-basket score."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ ETL = [asset for asset in INSTACART_ASSETS if asset.group_names_by_key[asset.key
 
 
 def materialize(folder: Path, *, with_checks: bool = False, **settings: object) -> dg.ExecuteInProcessResult:
-    """Run the steps to the shards in this process, on a data folder."""
+    """Run the steps up to the shards in this process, on a data folder."""
     workspace = Workspace(data_dir=str(folder), **settings)
     checks = INSTACART_CHECKS if with_checks else []
     return dg.materialize([*ETL, *checks], resources={"workspace": workspace}, raise_on_error=False)
@@ -81,7 +81,7 @@ def test_instacart_jobs_select_all_instacart_assets_and_no_other():
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """`dagster job execute -j instacart_full`, word for word, on 150 synthetic users."""
+    """Run `dagster job execute -j instacart_full` on 150 synthetic users."""
     folder = tmp_path_factory.mktemp("instacart_full")
     return run("dagster", "job", "execute", "-j", "instacart_full", folder=folder, NEST_SYNTHETIC_USERS="150")
 

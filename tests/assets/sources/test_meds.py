@@ -1,4 +1,4 @@
-"""The job on a MEDS dataset, as its user runs it: raw files to a report, every check passed."""
+"""The job on a MEDS dataset, from raw files to a report, as a user runs it."""
 
 from datetime import timedelta
 
@@ -86,8 +86,8 @@ def test_meds_raw_depends_on_the_data_version_of_mimic_meds(tmp_path):
 def test_other_dataset_needs_no_mimic_meds(tmp_path):
     root = dataset(tmp_path / "set", [(1, DAY, "A", None, 7)])
     workspace = Workspace(data_dir=str(tmp_path / "data"), meds_dir=str(root))
-    assert done_by(workspace, meds_raw) == {"meds_raw"}
-    assert done_by(workspace, meds_raw) == set()
+    assert materialize_up_to(workspace, meds_raw) == {"meds_raw"}
+    assert materialize_up_to(workspace, meds_raw) == set()
 
 
 def test_missing_meds_dataset_names_the_setting(tmp_path):
@@ -96,8 +96,8 @@ def test_missing_meds_dataset_names_the_setting(tmp_path):
         steps_of(Workspace(data_dir=str(tmp_path)), "meds").raw().make()
 
 
-def done_by(workspace: Workspace, last: dg.AssetsDefinition) -> set[str]:
-    """Materialize the steps from `meds_raw` to `last` and return those that did something."""
+def materialize_up_to(workspace: Workspace, last: dg.AssetsDefinition) -> set[str]:
+    """Materialize the steps from `meds_raw` to `last` and return those that ran."""
     steps = MEDS_ASSETS[: MEDS_ASSETS.index(last) + 1]
     result = dg.materialize(steps, resources={"workspace": workspace})
     return {
@@ -121,8 +121,8 @@ def test_changed_encounter_column_reassigns_the_events(tmp_path):
         events = pl.read_parquet(tmp_path / "data" / "meds" / "events" / "*.parquet")
         return dict(events.select("code", "encounter_id").iter_rows())
 
-    done_by(workspace("hadm_id"), meds_events)
+    materialize_up_to(workspace("hadm_id"), meds_events)
     assert placed() == {"A": 1, "B": 2, "C": 1, "D": 1, "E": 2}
-    assert done_by(workspace("visit_id"), meds_events) >= {"meds_events"}
+    assert materialize_up_to(workspace("visit_id"), meds_events) >= {"meds_events"}
     assert placed() == {"A": 2, "B": 1, "C": 2, "D": 2, "E": 1}
-    assert done_by(workspace("visit_id"), meds_events) == set()
+    assert materialize_up_to(workspace("visit_id"), meds_events) == set()

@@ -1,4 +1,4 @@
-"""The job on a PCORnet CDM, as its user runs it: raw tables to three paediatric risk models and their pages."""
+"""The job on a PCORnet CDM, from raw tables to three paediatric risk models and their pages, as a user runs it."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ COHORTS = ("pcornet_recurrent_aom", "pcornet_autism", "pcornet_readmission_30d_h
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """`dagster job execute -j pcornet_full`, word for word, on few synthetic children."""
+    """Run `dagster job execute -j pcornet_full` on a few synthetic children."""
     folder = tmp_path_factory.mktemp("pcornet_full")
     return run(
         "dagster", "job", "execute", "-j", "pcornet_full", folder=folder, NEST_SYNTHETIC_CHILDREN="400"

@@ -1,4 +1,4 @@
-"""`pcornet_raw` extracts out of a live database, a real PostgreSQL, and the rest of the chain hangs on what came."""
+"""`pcornet_raw` extracts from a live PostgreSQL database, and the later steps read the extracted tables."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +40,7 @@ def server(cdm: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def credentials(server: Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Set what the database is read with, and return it."""
+    """Set the variables of the database connection, and return them."""
     variables = {
         "NEST_SITE_SALT": "correct horse battery staple",
         "NEST_DB_USER": USER,
@@ -53,7 +53,7 @@ def credentials(server: Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
 
 
 def materialize(workspace: Workspace, *steps: str) -> set[str]:
-    """Materialize these steps, or all, and return those that did something."""
+    """Materialize these steps, or all, and return those that ran."""
     result = dg.materialize(PCORNET_ASSETS, resources={"workspace": workspace}, selection=list(steps) or None)
     return {
         event.asset_key.to_user_string()
@@ -143,7 +143,7 @@ def test_unreachable_database_is_reported_and_extracted_tables_still_serve(
     monkeypatch.setenv("NEST_DB_DSN", "postgresql://127.0.0.1:1/postgres")
     with pytest.raises(Exception, match=r"PostgreSQL: .*(refused|answers)") as error:
         materialize(live, "pcornet_raw")
-    assert not isinstance(error.value, NestError), "it is told without a stack"
+    assert not isinstance(error.value, NestError), "the error must be shown without a traceback"
     assert not any(secret in str(error.value) for secret in SECRETS)
     assert materialize(live, "pcornet_subjects") == {"pcornet_subjects"}
 
@@ -159,7 +159,7 @@ def test_edited_extracted_table_is_refused_and_extracted_again(credentials: dict
     with pytest.raises(Exception, match=r"vital\.parquet: was not made here, or was changed since"):
         materialize(live, "pcornet_raw")
     table.unlink()
-    # the very bytes come again, so to its own card the input is what it was
+    # the same bytes are extracted again, so for its own card the input is unchanged
     assert materialize(live, "pcornet_raw", "pcornet_subjects") == {"pcornet_subjects"}
     assert pl.read_parquet(table).height == whole.height > 1
 
@@ -176,8 +176,8 @@ def test_dates_outside_the_calendar_are_reported_on_the_card(
     assert "DEATH: < 11 dates outside the years 1 to 9999 came out null" in card
 
 
-def refused(workspace: Workspace, message: str) -> None:
-    """See to it that the input is refused before a table beside HARVEST is read."""
+def assert_refused(workspace: Workspace, message: str) -> None:
+    """Assert that the input is refused before any table but HARVEST is read."""
     with pytest.raises(Exception, match=message):
         materialize(workspace, "pcornet_raw")
     assert not list(Layout(Path(workspace.data_dir) / "pcornet").extracted.glob("*.parquet"))
@@ -190,23 +190,23 @@ def test_missing_vocab_folder_is_reported_before_the_extraction(
     workspace = Workspace(
         data_dir=str(tmp_path), pcornet_database="postgres", vocab_dir=str(tmp_path / "none")
     )
-    refused(workspace, "none: no such folder")
+    assert_refused(workspace, "none: no such folder")
     (tmp_path / "cdm.duckdb").touch()
     mistaken = Workspace(data_dir=str(tmp_path), pcornet_dir=str(tmp_path / "cdm.duckdb"))
-    refused(
+    assert_refused(
         Workspace(data_dir=str(tmp_path), pcornet_database="postgres", vocab_dir=mistaken.pcornet_dir),
         "cdm.duckdb: is a file. Name the folder that holds the crosswalks",
     )
-    refused(mistaken, r"cdm.duckdb: is a file\. .*; a DuckDB file is named by NEST_PCORNET_DATABASE")
+    assert_refused(mistaken, r"cdm.duckdb: is a file\. .*; a DuckDB file is named by NEST_PCORNET_DATABASE")
     server.run("UPDATE harvest SET birth_date_mgmt = '02'")
     try:
-        refused(live, "BIRTH_DATE_MGMT: 02, but only 01")
+        assert_refused(live, "BIRTH_DATE_MGMT: 02, but only 01")
     finally:
         server.run("UPDATE harvest SET birth_date_mgmt = '01'")
     monkeypatch.setenv("NEST_SITE_SALT", "short")
-    refused(live, "NEST_SITE_SALT: 5 characters are too few")
+    assert_refused(live, "NEST_SITE_SALT: 5 characters are too few")
     monkeypatch.delenv("NEST_SITE_SALT")
-    refused(live, "NEST_PCORNET_DATABASE is set but NEST_SITE_SALT is not")
+    assert_refused(live, "NEST_PCORNET_DATABASE is set but NEST_SITE_SALT is not")
 
 
 def test_folder_and_database_are_refused_unless_the_run_chooses(
@@ -216,7 +216,9 @@ def test_folder_and_database_are_refused_unless_the_run_chooses(
     settings = Workspace(data_dir=str(tmp_path), pcornet_database="postgres").settings
     assert (settings.pcornet_dir, settings.pcornet_database) == (None, "postgres")
     monkeypatch.setenv("NEST_PCORNET_DATABASE", "postgres")
-    refused(Workspace(data_dir=str(tmp_path)), "NEST_PCORNET_DIR and NEST_PCORNET_DATABASE are both set")
+    assert_refused(
+        Workspace(data_dir=str(tmp_path)), "NEST_PCORNET_DIR and NEST_PCORNET_DATABASE are both set"
+    )
     settings = Workspace(data_dir=str(tmp_path), pcornet_dir=str(cdm)).settings
     assert (settings.pcornet_dir, settings.pcornet_database) == (cdm, None)
 
@@ -226,7 +228,7 @@ def test_folder_and_database_are_refused_unless_the_run_chooses(
 def test_remote_host_without_tls_needs_the_plaintext_setting(
     kind: str, is_allowed: bool, credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """`.invalid` is no host's name: allowed, nobody is found there; else nobody is looked for."""
+    """`.invalid` never resolves: if plaintext is allowed, the host is not found; otherwise no connection is tried."""
     dsn = {"postgres": "postgresql://nobody.invalid/cdm", "oracle": "nobody.invalid:1521/cdm"}[kind]
     monkeypatch.setenv("NEST_DB_DSN", f"{dsn}?sslmode=disable" if kind == "postgres" else dsn)
     workspace = Workspace(data_dir=str(tmp_path), pcornet_database=kind, db_allow_plaintext=is_allowed)

@@ -1,4 +1,4 @@
-"""Sizes that no two of are alike, so that a formula with the wrong one in it shows."""
+"""Small sizes, all different, so that a formula with the wrong size fails."""
 
 import torch
 
@@ -9,5 +9,5 @@ SMALL = Sizes(subjects=2, sets=5, set_rows=6, vocab_size=50, d_model=24, heads=3
 CPU = torch.device("cpu")
 
 
-def drawn(sizes: Sizes = SMALL, seed: int = 0) -> BenchmarkBatch:
+def random_batch(sizes: Sizes = SMALL, seed: int = 0) -> BenchmarkBatch:
     return draw(sizes, torch.Generator().manual_seed(seed))

@@ -7,7 +7,7 @@ from benchmarks.model.closed_form import flop_per_token, parameters
 from benchmarks.model.cores.longformer import Longformer
 from benchmarks.model.models import MODELS, build
 from benchmarks.model.sizes import Sizes
-from tests.benchmarks.model.small import CPU, SMALL, drawn
+from tests.benchmarks.model.small import CPU, SMALL, random_batch
 
 PAPER = {  # Table 1: GFLOP per token, parameters in millions
     "bert": (0.1918, 77),
@@ -41,7 +41,7 @@ def test_built_model_has_as_many_parameters_as_the_formula(model):
 def test_torch_counts_the_flop_of_the_formula(model):
     network = build(model, SMALL, CPU)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # the eager copy
-        network.token_logits(network(drawn().batch))
+        network.token_logits(network(random_batch().batch))
     outside = Longformer(SMALL).block if model == "longformer" else 0
     expected_flop = flop_per_token(model, SMALL) + SMALL.layers * 4 * SMALL.d_model * outside
     assert counter.get_total_flops() == pytest.approx(expected_flop * SMALL.rows, rel=1e-12)

@@ -18,7 +18,7 @@ EXACT = {"rtol": 0, "atol": 1e-12}
 
 
 def heads(sizes: Sizes = SMALL, seed: int = 0) -> tuple[Tensor, ...]:
-    """Query, key and value [rows, heads, d_head] of a batch."""
+    """Return query, key and value [rows, heads, d_head] of a batch."""
     generator = torch.Generator().manual_seed(seed)
     shape = (3, sizes.rows, sizes.heads, sizes.d_head)
     return torch.randn(shape, dtype=torch.float64, generator=generator).unbind(0)
@@ -34,8 +34,8 @@ def test_dense_cores_equal_nest_attention_within_each_sequence():
         torch.testing.assert_close(core.attend(*heads()), plan.attend(*heads()), **EXACT)
 
 
-def longformer_beside_dense(sizes: Sizes) -> tuple[LongformerAttention, Attention]:
-    """Longformer's attention with its second projections equal to the first, and the dense one."""
+def longformer_and_dense(sizes: Sizes) -> tuple[LongformerAttention, Attention]:
+    """Return Longformer's attention with equal projections for rows and anchors, and the dense attention."""
     torch.manual_seed(0)
     ours = LongformerAttention(sizes.d_model, sizes.heads).double()
     dense = Attention(sizes.d_model, sizes.heads).double()
@@ -48,7 +48,7 @@ def longformer_beside_dense(sizes: Sizes) -> tuple[LongformerAttention, Attentio
 
 def test_longformer_with_a_full_window_equals_dense_attention():
     full = replace(SMALL, window=2 * SMALL.length)
-    ours, dense = longformer_beside_dense(full)
+    ours, dense = longformer_and_dense(full)
     places = torch.arange(full.length).repeat(full.subjects)
     turn = rotation(places, full.d_head, torch.float64)
     rows = torch.randn(full.rows, full.d_model, dtype=torch.float64, requires_grad=True)

@@ -1,4 +1,4 @@
-"""What is compared is the same: the padded forms and the packed ones, loss and gradients."""
+"""The padded and the packed forms of a step have the same loss and gradients."""
 
 import json
 from dataclasses import replace

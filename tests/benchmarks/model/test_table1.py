@@ -90,7 +90,7 @@ def test_point_too_large_for_memory_is_empty_and_table1_gives_advice(tmp_path, c
 def test_largest_model_is_measured_alone_when_memory_is_short(
     refusal, most, measured_models, tmp_path, monkeypatch
 ):
-    """As where the weights of all lie beside one model's steps; no test fills a machine so."""
+    """This happens if the weights of all models and one model's step do not fit; a test cannot fill the memory."""
     really = scaling.measure
 
     def full(names, *rest, **options):

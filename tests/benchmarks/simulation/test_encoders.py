@@ -20,7 +20,7 @@ def model(arrangement: str, readout_rows: str = "sets", layers: int = 2) -> Regr
 
 
 def encoded(arrangement: str, events: torch.Tensor) -> torch.Tensor:
-    """Every row after the last block, [subjects, sets, 1 + events, d_model]."""
+    """Return every row after the last block, [subjects, sets, 1 + events, d_model]."""
     inputs = []
     regression = model(arrangement, "rows")
     regression.norm.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))

@@ -9,13 +9,15 @@ from benchmarks.simulation.outcome import CODES, CONCENTRATIONS, D_MODEL, SetDis
 COUNT = 40
 
 
-def drawn(codes: str = "uniform", noise: float = 0.5, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def draw_patients(
+    codes: str = "uniform", noise: float = 0.5, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
     random = np.random.default_rng(seed)
     return SetDistribution.draw(codes, noise, random).subjects(COUNT, random)
 
 
 def by_loops(sets: list[list[list[float]]]) -> float:
-    """The paper's two equations as they stand, for one subject."""
+    """Compute the paper's two equations for one patient."""
     total = 0.0
     for i, mine in enumerate(sets):
         other_events = [event for k, events in enumerate(sets) if k != i for event in events]
@@ -28,25 +30,25 @@ def by_loops(sets: list[list[list[float]]]) -> float:
 
 
 def test_outcome_equals_plain_loops_over_the_equations():
-    events, outcomes = drawn()
+    events, outcomes = draw_patients()
     expected = [by_loops(subject) for subject in events.double().tolist()]
     assert outcomes.tolist() == pytest.approx(expected, rel=1e-4)
 
 
 def test_outcome_does_not_depend_on_the_order_of_events_or_sets():
-    events, outcomes = drawn()
+    events, outcomes = draw_patients()
     permuted_events = events[:, torch.tensor([2, 0, 3, 1])][:, :, torch.randperm(events.shape[2])]
     assert torch.allclose(outcome(permuted_events), outcomes, rtol=1e-4)
 
 
 def test_outcome_depends_on_the_other_sets():
-    events, outcomes = drawn()
+    events, outcomes = draw_patients()
     events[:, 1:] = -events[:, 1:]
     assert (outcome(events) - outcomes).abs().min() > 0
 
 
 def test_events_are_codebook_entries_with_noise_of_sigma():
-    (clean, _), (noisy, _) = drawn(noise=0.0), drawn(noise=0.7)
+    (clean, _), (noisy, _) = draw_patients(noise=0.0), draw_patients(noise=0.7)
     assert len(torch.unique(clean.flatten(0, 2), dim=0)) <= CODES
     assert (noisy - clean).std().item() == pytest.approx(0.7, rel=0.02)
     assert clean.shape == (COUNT, 4, 6, D_MODEL)

@@ -1,6 +1,6 @@
-"""Kills this process at its N-th change to a folder, whoever makes it: Python, or Arrow, which opens files by itself.
+"""Kills this process at its N-th change to a folder, made by Python or by Arrow, which opens files itself.
 
-A change is a file opened to be written, renamed or removed, or a folder made or removed.
+A change is a file opened for writing, renamed or removed, or a folder made or removed.
 """
 
 import os
@@ -17,7 +17,7 @@ CHANGES = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmt
 
 
 def kill_at(change: int, folder: str) -> list[int]:
-    """Kill this process at a change below a folder; return the count so far, which goes on."""
+    """Kill this process at the N-th change below a folder; return a list whose item is the running count."""
     count = [0]
 
     def watch(event: str, arguments: tuple) -> None:
@@ -30,12 +30,12 @@ def kill_at(change: int, folder: str) -> list[int]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)
-    pa.OSFile, pq.ParquetWriter = told(pa.OSFile), told(pq.ParquetWriter)
+    pa.OSFile, pq.ParquetWriter = audited(pa.OSFile), audited(pq.ParquetWriter)
     return count
 
 
-def told(opener: Callable[..., Any]) -> Callable[..., Any]:
-    """Let what opens a file outside Python raise the event that `open` raises, when the file is there and empty."""
+def audited(opener: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap an opener outside Python so that it raises the audit event of `open` once the file exists."""
 
     def open_and_tell(file: str | Path, *rest: Any, **options: Any) -> Any:
         file_object = opener(file, *rest, **options)

@@ -1,7 +1,7 @@
-"""`python -m tests.support.kill.killed_at N [NAME]`: the data steps, killed at their N-th change to the data.
+"""`python -m tests.support.kill.killed_at N [NAME]`: runs the data steps and kills them at their N-th change.
 
-NAME: only changes to what begins with it in the data folder are counted.
-Says how many changes there were if it was not killed.
+NAME: count only changes to paths in the data folder that begin with it.
+Prints the number of changes if the run was not killed.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Kills the product while it works, at moments drawn from a seed, and says what is left on disk."""
+"""Kills a run at moments drawn from a seed, and inspects what is left on disk."""
 
 import atexit
 import contextlib
@@ -22,55 +22,55 @@ from tests.support.commands import BIN, ROOT, SMALL, environment
 
 SEED = int(os.environ.get("KILL_SEED", "2026"))
 TEMPORARY = (".part", ".new", ".old", ".tmp", ".arrow", ".npy")
-OF_DAGSTER = ("context", "messages")  # by which it tells a training what to do: no row
+DAGSTER_FILES = ("context", "messages")  # Dagster's messages to a training, without rows
 
 
 @dataclass(frozen=True)
 class Kill:
-    """Whom to kill, and when: some time after a number of steps have begun."""
+    """Which processes to kill, and when: some seconds after a number of steps have started."""
 
-    whom: str  # "all" of its processes, the "run" alone, or "one" of those it started
+    target: str  # "all" of its processes, the "run" alone, or "one" of those it started
     after_steps: int
     then_seconds: float
 
     @classmethod
     def draw(cls, dice: random.Random, steps: int) -> "Kill":
-        whom = dice.choice(["all", "run", "one"])
-        return cls(whom, dice.randint(0, steps), dice.choice([dice.uniform(0, 1.5), dice.uniform(0, 8)]))
+        target = dice.choice(["all", "run", "one"])
+        return cls(target, dice.randint(0, steps), dice.choice([dice.uniform(0, 1.5), dice.uniform(0, 8)]))
 
 
 def kill_while_running(command: tuple[str, ...], folder: Path, kill: Kill, dice: random.Random) -> bool:
-    """Start a command, kill it, wait until nothing of it is left; return whether it was still running then."""
-    steps_before = steps_begun(folder)
+    """Start a command, kill it, and wait until no process is left; return whether it was still running when killed."""
+    steps_before = count_started_steps(folder)
     with (folder / "output").open("w") as output:
         run = subprocess.Popen(
             [str(BIN / command[0]), *command[1:]],
             cwd=ROOT,
-            env=environment(folder, **SMALL, TMPDIR=str(temporary(folder))),
+            env=environment(folder, **SMALL, TMPDIR=str(temporary_folder(folder))),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that all its processes are known by their session
+            start_new_session=True,  # so that its processes can be found by their session
         )
-    while run.poll() is None and steps_begun(folder) - steps_before < kill.after_steps:
+    while run.poll() is None and count_started_steps(folder) - steps_before < kill.after_steps:
         time.sleep(0.02)
     time.sleep(kill.then_seconds)
     children = sorted(session(run.pid) - {run.pid})
-    running = run.poll() is None and (kill.whom != "one" or bool(children))
+    running = run.poll() is None and (kill.target != "one" or bool(children))
     if running:
         targets = {"all": [run.pid, *children], "run": [run.pid], "one": [dice.choice(children or [run.pid])]}
-        for process in targets[kill.whom]:
-            end(process)
+        for process in targets[kill.target]:
+            kill_process(process)
     sys.stdout.write(f"{kill}: {'killed' if running else 'had ended'}\n")
     run.wait(timeout=1_800)
     wait_until_gone(run.pid)
     return running
 
 
-def temporary(folder: Path) -> Path:
-    """Return a folder for what processes leave outside the data folder, made if it is not there, gone at the end.
+def temporary_folder(folder: Path) -> Path:
+    """Return a folder for temporary files outside the data folder, deleted when this process ends.
 
-    Not below `folder`: sockets lie in it, whose paths may have 107 characters.
+    It is not below `folder`, since it holds sockets, whose paths may have 107 characters at most.
     """
     path = Path(tempfile.gettempdir()) / f"nest-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
     path.mkdir(exist_ok=True)
@@ -78,22 +78,22 @@ def temporary(folder: Path) -> Path:
     return path
 
 
-def left_outside(folder: Path) -> list[str]:
+def leftover_files(folder: Path) -> list[str]:
     """Return the files that were left outside the data folder and may hold rows."""
-    files = (path for path in temporary(folder).rglob("*") if path.is_file())
-    return sorted(path.name for path in files if path.name not in OF_DAGSTER)
+    files = (path for path in temporary_folder(folder).rglob("*") if path.is_file())
+    return sorted(path.name for path in files if path.name not in DAGSTER_FILES)
 
 
 def steps_of_last_run(storage: Path, event: dg.DagsterEventType) -> set[str]:
-    """Return the steps of the newest run of Dagster's history of which it tells an event."""
+    """Return the steps with an event of this type in the newest run of Dagster's history."""
     os.environ["DAGSTER_NEST_STORAGE"] = str(storage)
     with dg.DagsterInstance.from_config(str(ROOT)) as instance:
         newest = instance.get_runs(limit=1)[0].run_id
         return {entry.step_key for entry in instance.all_logs(newest, of_type=event) if entry.step_key}
 
 
-def steps_begun(folder: Path) -> int:
-    """Return how many steps of all runs have begun: Dagster keeps the output of each in a file."""
+def count_started_steps(folder: Path) -> int:
+    """Return how many steps of all runs have started, by the files in which Dagster keeps their output."""
     return len(list(folder.glob("dagster/*/compute_logs/*.out")))
 
 
@@ -120,13 +120,13 @@ def processes_writing_to(folder: Path) -> list[int]:
     return processes
 
 
-def end(process: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # ended by itself, or with the one before
+def kill_process(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended already
         os.kill(process, signal.SIGKILL)
 
 
 def wait_until_gone(leader: int, seconds: float = 20) -> None:
-    """Fail when a process of the session outlives its run."""
+    """Wait until all processes of a session have ended; fail at the timeout."""
     deadline = time.monotonic() + seconds
     while survivors := session(leader):
         assert time.monotonic() < deadline, f"{len(survivors)} processes outlived their run"
@@ -134,11 +134,11 @@ def wait_until_gone(leader: int, seconds: float = 20) -> None:
 
 
 def contents(data: Path) -> dict[str, str]:
-    """Return every file of a data folder by its hash, but for the logs, which tell times; none may be temporary."""
+    """Return the hash of every file of a data folder, except logs, which contain times; fail on temporary files."""
     hashes = {}
     for path in data.rglob("*"):
         name = path.relative_to(data).as_posix()
-        if path.name == MARK:  # it may know a file by what it was before, too
+        if path.name == MARK:  # the mark may also hold earlier hashes of a file
             continue
         assert not path.name.startswith(".") or name == ".gitignore", f"{name} was left behind"
         assert not name.endswith(TEMPORARY), f"{name} was left behind"
@@ -148,7 +148,7 @@ def contents(data: Path) -> dict[str, str]:
 
 
 def data_versions(storage: Path) -> dict[str, str]:
-    """Return the data version of every asset as Dagster has it."""
+    """Return the data version of every asset in Dagster's history."""
     os.environ["DAGSTER_NEST_STORAGE"] = str(storage)
     with dg.DagsterInstance.from_config(str(ROOT)) as instance:
         events = {key: instance.get_latest_materialization_event(key) for key in instance.all_asset_keys()}
