@@ -115,14 +115,14 @@ def split_check(source: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(asset=f"{source}_subjects", name="no_test_subject_was_trained_on", blocking=True)
     @with_clear_errors
     def no_test_subject_was_trained_on(workspace: Workspace) -> dg.AssetCheckResult:
-        """No subject of the tasks' test split is in the training split of the pretraining."""
+        """No patient of the tasks' test split is in the training split of the pretraining."""
         table = read_table(workspace.layout(source).subjects, SUBJECTS)
         trained_on = count_overlap(table, "train", "test")
         overlaps = suppress_splits(table).overlap
         result = dg.AssetCheckResult(
             check_name="no_test_subject_was_trained_on",
             passed=trained_on == 0,
-            description=f"{suppress_count(trained_on)} subjects of the tasks' test split were trained on.",
+            description=f"{suppress_count(trained_on)} patients of the tasks' test split were trained on.",
             metadata={f"pretraining_{name}": overlap.patients for name, overlap in overlaps.items()},
         )
         return log_failures(result)[0]
@@ -144,7 +144,7 @@ def hash_check(source: str, task_split: tuple[float, float]) -> dg.AssetChecksDe
             check_name="split_is_that_of_the_hash",
             passed=not any(misplaced.values()),
             description="; ".join(
-                f"{column}: {suppress_count(count)} subjects are not where their hash puts them"
+                f"{column}: {suppress_count(count)} patients are not in the split of their hash"
                 for column, count in misplaced.items()
             )
             + ".",
@@ -165,13 +165,13 @@ def leak_check(source: str, cohort: str) -> dg.AssetChecksDefinition:
     )
     @with_clear_errors
     def no_feature_after_prediction(workspace: Workspace) -> dg.AssetCheckResult:
-        """Every event the models will see was known at the prediction time, row by row."""
+        """Every event that the models use was known at its row's prediction time."""
         layout = workspace.layout(source)
         late, _ = count_leaks(layout.seqset, layout.labels(cohort))
         result = dg.AssetCheckResult(
             check_name="no_feature_after_prediction",
             passed=late == 0,
-            description=f"{suppress_count(late)} predictions would see what came later.",
+            description=f"{suppress_count(late)} predictions would use events known only later.",
         )
         return log_failures(result)[0]
 

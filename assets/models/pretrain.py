@@ -45,7 +45,7 @@ def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg
             "nest_model.commands.pretrain", "nest_model.training.device", entry_point=COMMAND_LINE
         ),
         description=(
-            "NEST pretrained on the training subjects (MLM + MSM), stopped early on the validation subjects."
+            "NEST pretrained on the training patients (MLM + MSM), stopped early on the validation patients."
         ),
         owners=RESEARCH_TEAM,
     )

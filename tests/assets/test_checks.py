@@ -180,7 +180,7 @@ def test_feature_known_after_the_prediction_is_a_blocking_error(
     assert not check.passed
     assert check.severity is dg.AssetCheckSeverity.ERROR
     assert check.blocking
-    assert check.description == f"{len(rows['labels'])} predictions would see what came later."
+    assert check.description == f"{len(rows['labels'])} predictions would use events known only later."
 
 
 def test_every_table_asset_has_the_rows_reconcile_check():
