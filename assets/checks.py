@@ -139,13 +139,15 @@ def hash_check(source: str, task_split: tuple[float, float]) -> dg.AssetChecksDe
         """Both splits follow from the patient's id alone, whatever the seed, the order or the release."""
         table = read_table(workspace.layout(source).subjects, SUBJECTS)
         bounds = {"split": task_split, "pretrain_split": workspace.settings.rules.pretrain_split}
-        misplaced = {column: count_off_hash(table, column, *pair) for column, pair in bounds.items()}
+        misplacement_counts = {
+            column: count_off_hash(table, column, *pair) for column, pair in bounds.items()
+        }
         result = dg.AssetCheckResult(
             check_name="split_is_that_of_the_hash",
-            passed=not any(misplaced.values()),
+            passed=not any(misplacement_counts.values()),
             description="; ".join(
                 f"{column}: {suppress_count(count)} patients are not in the split of their hash"
-                for column, count in misplaced.items()
+                for column, count in misplacement_counts.items()
             )
             + ".",
         )

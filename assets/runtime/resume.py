@@ -31,8 +31,12 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
     """
     run = broken_run(instance, run_id)
     environment = recorded_settings(run)
-    preserved = {*environment, *SECRETS, *ELSEWHERE}  # the run may have failed for lack of a secret set since
-    for name in [name for name in os.environ if name.startswith("NEST_") and name not in preserved]:
+    preserved_names = {
+        *environment,
+        *SECRETS,
+        *ELSEWHERE,
+    }  # the run may have failed for lack of a secret set since
+    for name in [name for name in os.environ if name.startswith("NEST_") and name not in preserved_names]:
         del os.environ[name]
     os.environ.update(environment)
     steps = remaining_steps(instance, run)
