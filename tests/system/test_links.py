@@ -43,11 +43,11 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 @each_page(PAGES)
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
-    """A path starts with a room; in one cell or sentence `folder/file.py`, `other.py` names a file beside the first."""
-    missing, folder = [], ROOT
-    for line in page.read_text().splitlines():
+    """A path starts with a room; in one paragraph or row `folder/file.py`, `other.py` names a file beside the first."""
+    missing = []
+    for passage in re.split(r"\n\n|\n(?=\|)", page.read_text()):
         folder = ROOT
-        for name in re.findall(r"`([\w./{},*-]+)`", line):
+        for name in re.findall(r"`([\w./{},*-]+)`", passage):
             if name.split("/")[0] in ROOMS and "/" in name:
                 if name not in MADE and not any(ROOT.glob(name)) and not braces_exist(name):
                     missing.append(name)
@@ -55,6 +55,13 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
             elif name.endswith(".py") and "/" not in name and not (folder / name).exists():
                 missing.append(f"{folder.relative_to(ROOT)}/{name}")
     assert not missing
+
+
+@each_page(PAGES)
+def test_every_table_of_a_page_has_a_head(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    rules = [number for number, line in enumerate(lines) if re.fullmatch(r"\|[-:| ]+\|", line)]
+    assert [lines[number] for number in rules if not lines[number - 1].startswith("|")] == []
 
 
 def braces_exist(name: str) -> bool:
