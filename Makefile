@@ -48,7 +48,7 @@ test: setup
 test-long: setup
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-# ACES, whose labels the long suite compares with ours: in an environment of its own, for its own versions of polars and meds
+# ACES, with whose labels the long suite compares ours; a separate environment for its versions of polars and meds
 aces: .venv-aces/.installed
 
 .venv-aces/.installed:
@@ -61,7 +61,7 @@ ui: setup
 		|| { echo "port $(PORT) is taken, perhaps by another make ui: end that, or make ui PORT=3001" >&2; exit 2; }
 	$(BIN)/dagster dev --host 127.0.0.1 --port $(PORT)
 
-# the demo replicated, from MIMIC (its folder) and CROSSWALKS; FLAGS=--full adds the real size, made up: 60 GB of disk
+# the demo replicated, from MIMIC (its folder) and CROSSWALKS; FLAGS=--full adds synthetic data of the real size: 60 GB of disk
 bench-etl: setup
 	$(BIN)/python -m benchmarks.pipelines --mimic $(MIMIC) --crosswalks $(CROSSWALKS) \
 		--work $(WORK) --out docs/benchmarks $(FLAGS)
@@ -74,7 +74,7 @@ bench-instacart: setup
 bench-pcornet: setup
 	$(BIN)/python -m benchmarks.pipelines --pcornet --name pcornet --work $(WORK) --out docs/benchmarks $(FLAGS)
 
-# 5 M laboratory rows out of a PostgreSQL of its own: 4 GB of disk
+# 5 M laboratory rows from its own PostgreSQL: 4 GB of disk
 bench-extraction: setup
 	$(BIN)/python -m benchmarks.pipelines.extraction --work $(WORK) --out docs/benchmarks $(FLAGS)
 
@@ -94,7 +94,7 @@ NARROW := --subjects 1 --sets 512 --d-model 64 --heads 1 --d-ff 176 --layers 2 -
 bench-scaling: setup
 	$(BIN)/python -m benchmarks.model.scaling --out docs/benchmarks $(if $(GPU),,$(NARROW)) $(FLAGS)
 
-# the training's loader on made-up shards of the real size: 6 GB of disk
+# the loader on synthetic shards of the real size: 6 GB of disk
 bench-loader: setup
 	$(BIN)/python -m benchmarks.model.loader --work $(WORK) --out docs/benchmarks $(FLAGS)
 
@@ -102,7 +102,7 @@ bench-loader: setup
 bench-simulation: setup
 	$(BIN)/python -m benchmarks.simulation --sweep 0.25 1 --out docs/benchmarks $(FLAGS)
 
-# NEST and its yardsticks on 500 to 20,000 synthetic patients: 4 hours on two cores, gone on with where it was;
+# NEST and its yardsticks on 500 to 20,000 synthetic patients: 4 hours on two cores, resumed if broken off;
 # SIZES="500 1000", SEEDS="42 123", FLAGS=… as the command's --help says; FLAGS="--hours 14" for five seeds of every size
 bench-learning: setup
 	$(BIN)/python -m benchmarks.learning_curve --work $(WORK)/learning_curve --out docs/benchmarks \
