@@ -197,7 +197,7 @@ def test_missing_vocab_folder_is_reported_before_the_extraction(
         Workspace(data_dir=str(tmp_path), pcornet_database="postgres", vocab_dir=mistaken.pcornet_dir),
         "cdm.duckdb: is a file. Name the folder that holds the crosswalks",
     )
-    assert_refused(mistaken, r"cdm.duckdb: is a file\. .*; a DuckDB file is named by NEST_PCORNET_DATABASE")
+    assert_refused(mistaken, r"cdm.duckdb: is a file\. .*; a DuckDB file is set by NEST_PCORNET_DATABASE")
     server.run("UPDATE harvest SET birth_date_mgmt = '02'")
     try:
         assert_refused(live, "BIRTH_DATE_MGMT: 02, but only 01")
