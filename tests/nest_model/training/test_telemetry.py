@@ -16,7 +16,7 @@ from tests.support.factories.world import make_world
 
 SLEEPER = """
 import time
-from nest_model.training.telemetry import die_with_parent
+from nest_model.training.stop import die_with_parent
 die_with_parent()
 print("up", flush=True)
 time.sleep(60)
