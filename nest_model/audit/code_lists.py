@@ -8,7 +8,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class CodeList:
+class OutcomeCodes:
     """Tokens that reveal the outcome of their stay, given by a pattern of the whole token."""
 
     name: str
@@ -17,37 +17,37 @@ class CodeList:
 
 
 CODE_LISTS = (
-    CodeList(
+    OutcomeCodes(
         "Do-not-resuscitate order",
         "ordered when death is expected, coded after the stay (Z66; V49.86)",
         r"DX:(Z66|V4986)",
     ),
-    CodeList(
+    OutcomeCodes(
         "Palliative care",
         "begins when no cure is expected, coded after the stay (Z51.5; V66.7)",
         r"DX:(Z515|V667)",
     ),
-    CodeList(
+    OutcomeCodes(
         "Brain death",
         "the outcome itself, as a diagnosis (G93.82; 348.82)",
         r"DX:(G9382|34882)",
     ),
-    CodeList(
+    OutcomeCodes(
         "Cardiac arrest, death of unknown cause",
         "often the diagnosis of a death (I46, R99; 427.5, 798, 799.9)",
         r"DX:(I46\w*|R99|4275|798\w*|7999)",
     ),
-    CodeList(
+    OutcomeCodes(
         "Autopsy, donation",
         "performed after death (CPT 88000 to 88099, 89.8; Z52.89)",
         r"(PR:(880\d\d|898)|DX:Z5289)",
     ),
-    CodeList(
+    OutcomeCodes(
         "Length of a treatment",
         "gives the duration but is dated by the first day (ventilation over 96 hours: 5A1955Z; 96.72)",
         r"PR:(5A1935Z|5A1945Z|5A1955Z|5A09[345]\w\w|5A1D[789]0Z|967[012])",
     ),
-    CodeList(
+    OutcomeCodes(
         "How the stay ended",
         "says that the patient died, or where they were discharged to",
         r"[A-Z]+:.*(?i:died|death|deceased|expired|morgue|autopsy|hospice|discharge).*|PR:9923[89]",
@@ -56,7 +56,7 @@ CODE_LISTS = (
 """Checked for outcomes of the index stay that are predicted before its end."""
 
 
-def token_ids(codes: CodeList, tokens: Sequence[str]) -> np.ndarray:
+def token_ids(codes: OutcomeCodes, tokens: Sequence[str]) -> np.ndarray:
     """Return the ids of a list's tokens; `tokens` are in the order of their ids."""
     whole = re.compile(codes.pattern)
     return np.array([place for place, token in enumerate(tokens) if whole.fullmatch(token)], dtype=np.int64)

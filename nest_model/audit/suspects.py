@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from nest_model.audit.code_lists import CODE_LISTS, CodeList, token_ids
+from nest_model.audit.code_lists import CODE_LISTS, OutcomeCodes, token_ids
 from nest_model.audit.columns import Columns, columns_of
 from nest_model.audit.inflation import AurocEstimator, inflation, measure, scorable_classes
 from nest_model.audit.known_later import (
@@ -222,7 +222,7 @@ class Suspects:
         return [tell_tale for tell_tale in tales if tell_tale.feature not in implied_features]
 
     @cached_property
-    def _present_lists(self) -> list[tuple[CodeList, np.ndarray]]:
+    def _present_lists(self) -> list[tuple[OutcomeCodes, np.ndarray]]:
         """Return the code lists that occur in the input, with a mask of the predictions they occur in."""
         codes_and_rows = [(codes, self._has_tokens(self._ids(codes))) for codes in self._code_lists]
         return [(codes, is_present) for codes, is_present in codes_and_rows if is_present.any()]
@@ -239,11 +239,11 @@ class Suspects:
         return self.estimator.predictions(self.columns.matrix)
 
     @property
-    def _code_lists(self) -> tuple[CodeList, ...]:
+    def _code_lists(self) -> tuple[OutcomeCodes, ...]:
         """Return the code lists to look for: all for an outcome of the index stay, else none."""
         return CODE_LISTS if self.is_stay_outcome else ()
 
-    def _ids(self, codes: CodeList) -> np.ndarray:
+    def _ids(self, codes: OutcomeCodes) -> np.ndarray:
         return token_ids(codes, self.tokens)
 
     def _has_tokens(self, ids: np.ndarray) -> np.ndarray:

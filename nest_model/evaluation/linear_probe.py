@@ -22,7 +22,7 @@ STRENGTHS = (0.001, 0.01, 0.1, 1.0)
 
 
 @dataclass(frozen=True)
-class Probe:
+class LinearProbe:
     """One logistic regression per column of a task's truth, on rows standardized by the training rows."""
 
     mean: np.ndarray  # f32 [width]
@@ -45,7 +45,7 @@ class Probe:
         write_bytes(path, save(tensors, metadata={"strength": str(self.strength)}))
 
 
-def fit_probe(labels: Labels, rows: np.ndarray, *, seed: int) -> tuple[Probe, Mapping[str, float]]:
+def fit_probe(labels: Labels, rows: np.ndarray, *, seed: int) -> tuple[LinearProbe, Mapping[str, float]]:
     """Return the probe with the best validation AP, the smallest C on ties, and its disclosable validation metrics.
 
     A list task's strength is chosen on its `TUNING_LABELS` commonest labels: hundreds of labels at every strength
@@ -81,7 +81,7 @@ def _commonest(truth: np.ndarray) -> np.ndarray:
     return np.sort(commonest)
 
 
-def _fit(rows: np.ndarray, truth: np.ndarray, kind: LabelType, *, strength: float, seed: int) -> Probe:
+def _fit(rows: np.ndarray, truth: np.ndarray, kind: LabelType, *, strength: float, seed: int) -> LinearProbe:
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
@@ -103,7 +103,7 @@ def _fit(rows: np.ndarray, truth: np.ndarray, kind: LabelType, *, strength: floa
             for column in np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0)):
                 model.fit(standard, truth[:, column])
                 weights[column], bias[column] = model.coef_[0], model.intercept_[0]
-    return Probe(mean, deviation, weights, bias, strength)
+    return LinearProbe(mean, deviation, weights, bias, strength)
 
 
 def _merit(truth: np.ndarray, probability: np.ndarray) -> tuple[float, float]:
