@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class DataRules(BaseModel):
-    """Choices the paper leaves open; a preset sets all of them. See docs/clock.md and the settings in the README."""
+    """Choices the paper leaves open; a preset sets all of them. See docs/clock.md and docs/settings.md."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
