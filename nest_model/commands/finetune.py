@@ -107,7 +107,8 @@ def finetune(
 ) -> dict[str, float] | None:
     """Fine-tune a pretrained model for one task; write its folder and the predictions of every split.
 
-    A `LinearProbe` on the frozen pretrained model is fitted too; its predictions go to `probe` beside `predictions`. A
+    A `LinearProbe` on the frozen pretrained model is fitted too; its predictions go to `probe` beside
+    `predictions`. A
     task that cannot be learnt writes `not_trainable.json` instead of a model; that is no error. `recipe` and `key` are
     as for `pretrain`.
 
