@@ -108,9 +108,8 @@ def finetune(
     """Fine-tune a pretrained model for one task; write its folder and the predictions of every split.
 
     A `LinearProbe` on the frozen pretrained model is fitted too; its predictions go to `probe` beside
-    `predictions`. A
-    task that cannot be learnt writes `not_trainable.json` instead of a model; that is no error. `recipe` and `key` are
-    as for `pretrain`.
+    `predictions`. A task that cannot be learnt writes `not_trainable.json` instead of a model; that is no error.
+    `recipe` and `key` are as for `pretrain`.
 
     Args:
         readout: the readout of the task's head; None: the pretrained model's.

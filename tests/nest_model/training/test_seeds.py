@@ -259,13 +259,13 @@ def test_pretraining_seeds_pair_with_finetuning_seeds(world, tmp_path, trained_s
     assert weights(single_pretraining_root) == weights(paired_root)
     assert weights(single_pretraining_root, 123) != weights(paired_root, 123)
     with pytest.raises(
-        NestError, match="there is no model pretrained with seed 7; pretrain with --seeds first"
+        NestError, match="no model pretrained with seed 7 is here; pretrain with --seeds first"
     ):
         tune(world, tmp_path / "pretrained", tmp_path / "missing", (42, 7), pretraining_seeds=True)
     shutil.copytree(second_pretraining, model_of_seed(tmp_path / "pretrained", 7))
-    with pytest.raises(NestError, match=r"not pretrained as .* is, with seed 7 in place of its own"):
+    with pytest.raises(NestError, match=r"not pretrained like .* with seed 7"):
         tune(world, tmp_path / "pretrained", tmp_path / "missing", (42, 7), pretraining_seeds=True)
-    with pytest.raises(NestError, match=r"--pretraining-seeds .* there is one seed alone"):
+    with pytest.raises(NestError, match=r"--pretraining-seeds .* there is only one seed"):
         tune(world, tmp_path / "pretrained", tmp_path / "missing", (42,), pretraining_seeds=True)
     assert not (tmp_path / "missing" / "model" / "model.safetensors").exists()
 
@@ -386,7 +386,7 @@ def test_a_page_shows_means_and_deviations_over_seeds(layout, tmp_path):
     words = f"{auroc['value']:.3f} ± {auroc['sd']:.3f}"
     assert f"<b>{words}</b>" in page
     assert words in table
-    assert "beside their mean: NEST 3 seeds; the other rows are of the first seed alone." in page
+    assert "beside their mean: NEST 3 seeds; the other rows use the first seed only." in page
     assert "± is the standard deviation over seeds, beside their mean. AUROC" in page
     assert "Several seeds, one split" in page
 
@@ -437,7 +437,9 @@ def test_a_report_refuses_a_seed_with_other_rows(layout, tmp_path):
         probability=predictions.probability[1:],
         split=predictions.split[1:],
     )
-    with pytest.raises(InputError, match=r"its rows are not those of .* another seed; train the seeds again"):
+    with pytest.raises(
+        InputError, match=r"its rows differ from those of .* another seed; train the seeds again"
+    ):
         write_report(layout_copy.root, ["mimic_mortality"], tmp_path / "out", "default")
 
 

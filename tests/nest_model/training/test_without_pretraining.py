@@ -139,7 +139,7 @@ def test_a_stopped_fresh_training_resumes_exactly(world, pretrained_folder, tmp_
 
 
 def test_freezing_fresh_weights_is_refused(world, pretrained_folder, tmp_path):
-    with pytest.raises(NestError, match="freeze swe leaves weights as they were pretrained"):
+    with pytest.raises(NestError, match="freeze swe keeps pretrained weights"):
         tune(world, pretrained_folder, tmp_path, freeze=("swe",))
     assert not (tmp_path / "model" / "model.safetensors").exists()
 
