@@ -92,7 +92,8 @@ def test_reader_refuses_a_flipped_bit(layout: Layout, asset: str, file: Callable
     assert count_unnoticed(file(layout), lambda: read(layout), ContractError) == 0
     flip_bit(file(layout), 0.5)
     with pytest.raises(
-        ContractError, match=f"{file(layout).name}: changed after {asset} wrote it.*{asset} again"
+        ContractError,
+        match=f"{file(layout).name}: this file was changed after {asset} wrote it.*{asset} again",
     ):
         read(layout)
 
