@@ -207,7 +207,7 @@ def test_a_training_killed_in_the_third_seed_resumes_exactly(world, pretrained_f
     process = start(killed_root)
     _, log = process.communicate(timeout=300)
     assert process.returncode == 0
-    assert ["seed 42 is trained already" in log, "seed 123 is trained already" in log] == [True, True]
+    assert ["seed 42 is already trained" in log, "seed 123 is already trained" in log] == [True, True]
     assert log.count("resuming at epoch") == 1
     assert weights_written_ns(killed_root) == written_ns
     assert contents(killed_root) == contents(reference)
