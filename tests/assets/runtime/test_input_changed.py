@@ -116,7 +116,7 @@ def test_unreadable_file_is_one_message(hospital, tmp_path, monkeypatch):
             raise PermissionError(13, "Permission denied", str(path))  # root may read all
         return open_path(path, *arguments, **options)
 
-    hashing._taken.clear()
+    hashing._cache.clear()
     monkeypatch.setattr(Path, "open", refusing)
     assert_refused(
         hospital(), "mimic_raw", r"labevents.csv.gz: cannot be read or written \(Permission denied\)"

@@ -558,7 +558,7 @@ def test_noise_after_the_prediction_keeps_the_planted_probability(small: Patient
     readable_conditions[np.append(np.diff(record.stays.patient) > 0, True)] = (
         rng.random(readable_conditions.shape[1]) < 0.5
     )
-    noisy = replace(record, labs=noisy_labs, given=noisy_doses, told=readable_conditions)
+    noisy = replace(record, labs=noisy_labs, administrations=noisy_doses, readable_conditions=readable_conditions)
     assert _equal(parts_at_hour(record, hour), parts_at_hour(noisy, hour))
 
 
@@ -568,7 +568,7 @@ def test_later_stays_do_not_change_earlier_planted_risks(small: PatientBlock):
     fewer = replace(
         record,
         labs=record.labs.take(~last[record.labs.stay]),
-        given=record.administrations.take(~last[record.administrations.stay]),
+        administrations=record.administrations.take(~last[record.administrations.stay]),
     )
     whole, fewer_parts = (parts_at_discharge(each, small.lengths.hours) for each in (record, fewer))
     for part in vars(whole):
