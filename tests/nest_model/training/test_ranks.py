@@ -92,7 +92,7 @@ def test_pretraining_under_torchrun_gives_the_same_losses(world, tmp_path):
 
     assert process.returncode == 0, output
     assert "2 rank(s), DDP, attention" in output
-    assert output.count("epoch 2:") == 1, "one rank alone tells"
+    assert output.count("epoch 2:") == 1, "only one rank logs"
     assert max_loss_difference(tmp_path / "one", tmp_path / "two") <= 1e-5
     num_evaluations = [
         (tmp_path / name / "metrics.jsonl").read_text().count("evaluation") for name in ("one", "two")

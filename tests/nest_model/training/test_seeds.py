@@ -120,10 +120,8 @@ def test_a_trained_seed_is_not_trained_again(world, pretrained_folder, tmp_path,
     assert trained_seeds == [42, 123, 7]
     assert len(results(tmp_path)) == 1 + 3 + 4, "each seed's, and the mean of two, then of three"
     tune(world, pretrained_folder, tmp_path, (42,))
-    assert trained_seeds == [42, 123, 7], "what was one of several stays one"
-    assert results(tmp_path)[-1]["metrics"] == results(tmp_path)[0]["metrics"], (
-        "and its result is reported again"
-    )
+    assert trained_seeds == [42, 123, 7], "a seed trained among several is not trained again"
+    assert results(tmp_path)[-1]["metrics"] == results(tmp_path)[0]["metrics"], "the result is reported again"
     assert not (tmp_path / "model" / "seeds").exists()
     assert not (tmp_path / "report" / "seeds").exists()
 
@@ -200,7 +198,7 @@ def test_a_training_killed_in_the_third_seed_resumes_exactly(world, pretrained_f
     while process.poll() is None and not any(third.glob("state/*/0*.safetensors")):
         time.sleep(0.005)
     process.kill()
-    assert process.wait() == -9, "it had not ended by itself"
+    assert process.wait() == -9, "the process ended before the kill"
     assert not (third / "model.safetensors").exists()
     written_ns = weights_written_ns(killed_root)
 
@@ -226,7 +224,7 @@ def test_a_training_stopped_in_the_second_seed_resumes_exactly(
 
     with pytest.raises(Stopped, match="the state is saved"):
         tune(world, pretrained_folder, tmp_path / "stopped", (42, 123), stop=InTheSecond(2))
-    assert trained_seeds == [42, 123], "it is stopped in the second"
+    assert trained_seeds == [42, 123], "the second training is stopped"
     tune(world, pretrained_folder, tmp_path / "stopped", (42, 123))
     assert trained_seeds == [42, 123, 123]
     for seed in (None, 123):

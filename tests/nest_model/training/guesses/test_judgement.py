@@ -51,7 +51,7 @@ def test_an_untrained_model_is_reported_for_each_objective(world, tmp_path, capl
     assert f"{worse:.4f} worse" in faults[1]
     assert "docs/training.md" in what_to_do
     assert judgement.not_judged == []
-    assert set(judgement.not_learnt) <= set(caplog.messages), "who trains by hand is told too"
+    assert set(judgement.not_learnt) <= set(caplog.messages), "they are logged too"
 
 
 def test_a_trained_model_beats_the_constant_without_warning(world, tmp_path):
@@ -75,7 +75,7 @@ def test_not_learnt_reports_metrics_no_better_than_the_constant():
 
     assert not_learnt(better, guesses, None) == []
     assert faults(val_msm=2.5) == ["MSM"]
-    assert faults(val_mlm=math.nan) == ["MLM"], "what is no number is no better"
+    assert faults(val_mlm=math.nan) == ["MLM"], "NaN is not better"
     assert faults(val_ndcg_at_10_mask=0.4) == ["Set prediction"], "the better of its rows counts"
 
 
@@ -111,7 +111,7 @@ def test_a_model_without_msm_has_no_curve_of_set_prediction(world, tmp_path):
     pretrain_judged(world, tmp_path, msm_weight=0.0)
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert "Set prediction" not in training_curves.curves(metrics)
-    assert "val_ndcg_at_10_mask" in metrics["validation"], "it is judged at the end all the same"
+    assert "val_ndcg_at_10_mask" in metrics["validation"], "it is still evaluated at the end"
 
 
 def test_yardsticks_do_not_depend_on_the_training_seed(world, tmp_path):
