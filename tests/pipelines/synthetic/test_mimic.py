@@ -558,7 +558,9 @@ def test_noise_after_the_prediction_keeps_the_planted_probability(small: Patient
     readable_conditions[np.append(np.diff(record.stays.patient) > 0, True)] = (
         rng.random(readable_conditions.shape[1]) < 0.5
     )
-    noisy = replace(record, labs=noisy_labs, administrations=noisy_doses, readable_conditions=readable_conditions)
+    noisy = replace(
+        record, labs=noisy_labs, administrations=noisy_doses, readable_conditions=readable_conditions
+    )
     assert _equal(parts_at_hour(record, hour), parts_at_hour(noisy, hour))
 
 
