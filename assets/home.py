@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from assets.environment.nest_environment import checkout_above, defaults
+from schemas.io.atomic import write_text
 
 CONFIG = "dagster.yaml"
 _PLACES = (
@@ -23,7 +24,7 @@ def settled(folder: Path) -> list[str]:
     home = folder.expanduser().resolve()
     home.mkdir(parents=True, exist_ok=True)
     if not (home / CONFIG).exists():
-        (home / CONFIG).write_text(next(place for place in _PLACES if place.exists()).read_text())
+        write_text(home / CONFIG, next(place for place in _PLACES if place.exists()).read_text())
     return [
         f"export {name}={shlex.quote(value)}" for name, value in defaults(home, str(home / "data")).items()
     ]

@@ -7,7 +7,7 @@ from tests.bad_inputs.files import refusal_case
 from tests.bad_inputs.outcomes import Case, SameResult
 from tests.bad_inputs.values import CANARY
 
-MEND, STORED = "(?i)mend|correct", "(?i)write it again"
+MEND, STORED = "(?i)mend|correct|fix", "(?i)write it again"
 LABS, GSN, GEM = "labevents", "gsn_atc_ndc_mapping", "icd_cm_9_to_10_mapping"
 NANOSECONDS, MILLISECONDS, UTC = pl.Datetime("ns"), pl.Datetime("ms"), pl.Datetime("us", "UTC")
 FLOAT_ID = pl.col("hadm_id").cast(pl.Float64)

@@ -8,7 +8,7 @@ from tests.bad_inputs.files import refusal_case
 from tests.bad_inputs.outcomes import Case, CountedResult, SameResult
 from tests.support.reference_etl import split_of
 
-MEND = "(?i)mend|correct"
+MEND = "(?i)mend|correct|fix"
 CANARY = "918273645"
 
 

@@ -94,7 +94,7 @@ def test_fine_tuned_model_scores_new_patients(full_run: Run, tmp_path: Path):
     root = full_run.data / "mimic"
     new = tmp_path / "new"
     generation = run(
-        "python", "-m", "pipelines.synthetic.mimic", "mimic",
+        "python", "-m", "pipelines.synthetic", "mimic",
         "--patients", "20", "--seed", "99", "--out", str(tmp_path / "raw"),
         folder=tmp_path,
     )  # fmt: skip
