@@ -95,7 +95,7 @@ def inputs(options: argparse.Namespace) -> list[tuple[str, Path, Callable[[Layou
     if options.full:
         raw = options.work / f"synthetic_{options.patients}"
         size = ["--full", "--patients", str(options.patients), "--workers", workers]
-        write_synthetic(raw, "pipelines.synthetic.mimic", "mimic", *size)
+        write_synthetic(raw, "pipelines.synthetic", "mimic", *size)
         prepared_inputs.append(
             (
                 f"synthetic, {options.patients:,} patients",

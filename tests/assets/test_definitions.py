@@ -96,8 +96,8 @@ def test_full_job_selects_all_assets_of_one_source(source):
 GOOD = (COHORT_FOLDER / "mimic_mortality.yaml").read_text()
 BAD_FILES = {
     "a wrong key": ("broken.yaml", GOOD.replace("predict_at:", "predicts_at:"), "predicts_at"),
-    "a copy whose name was not changed": ("zz_copy.yaml", GOOD, "mimic_mortality.yaml too; give each file"),
-    "a copy that comes first by name": ("aa_copy.yaml", GOOD, "mimic_mortality.yaml too; give each file"),
+    "a copy whose name was not changed": ("zz_copy.yaml", GOOD, "mimic_mortality.yaml; give each file"),
+    "a copy that comes first by name": ("aa_copy.yaml", GOOD, "mimic_mortality.yaml; give each file"),
     "broken beside the good one": ("mimic_mortality.yml", GOOD.replace("index:", "indexes:"), "indexes"),
     "a name that is taken": (
         "taken.yaml",

@@ -64,7 +64,7 @@ def add_canary(hosp: Path) -> None:
 def input_with_canary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("input")
     arguments = ["--patients", "120", "--seed", "7", "--out", str(folder)]
-    result = run("python", "-m", "pipelines.synthetic.mimic", "mimic", *arguments, folder=folder)
+    result = run("python", "-m", "pipelines.synthetic", "mimic", *arguments, folder=folder)
     assert result.returncode == 0, result.output
     add_canary(folder / "hosp")
     return folder

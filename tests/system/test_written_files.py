@@ -19,7 +19,6 @@ DIRECT = {
     "nest_model/training/telemetry.py": "lines are added to a log",
     "benchmarks/pipelines/postgres_server.py": "a server's password, in a folder that goes with it",
     "pipelines/fetch/download.py": "a part that grows over several runs, and its version beside it",
-    "pipelines/fetch/crosswalks.py": "a part that was downloaded, compressed before it takes its place",
     "pipelines/sources/meds/export.py": "into a folder that `replace_folder` gives",
     "benchmarks/model/random_shards.py": "into a temporary folder of a benchmark",
 }

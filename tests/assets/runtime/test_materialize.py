@@ -79,7 +79,7 @@ def test_predict_help_hides_internal_flags(capsys):
         parser().parse_args(["predict", "--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert "--die-with-parent" not in text
-    assert "left out: each patient's last stay, at the time the task predicts" in text
+    assert "default: each patient's last stay, at the task's prediction time" in text
 
 
 def test_documented_commands_show_no_dagster_warning():
