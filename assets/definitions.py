@@ -45,10 +45,10 @@ def _refuse_code_of_another_checkout() -> None:
     Raises:
         RefusedRunError: this process was started in one.
     """
-    here, own = checkout_above(Path.cwd()), Path(__file__).resolve().parent.parent
-    if here not in (None, own):
+    current_checkout, code_checkout = checkout_above(Path.cwd()), Path(__file__).resolve().parent.parent
+    if current_checkout not in (None, code_checkout):
         raise RefusedRunError(
-            f"{here}: this command would run the code of {own} here, not this checkout's. Run `make setup` here for an "
+            f"{current_checkout}: this command would run the code of {code_checkout} here, not this checkout's. Run `make setup` here for an "
             "environment of its own, or take the other one out of PYTHONPATH."
         )
 
@@ -61,15 +61,15 @@ def _built() -> dg.Definitions:
 
 def build(folder: Path) -> dg.Definitions:
     """Return the definitions with the cohorts of a folder."""
-    own = {name: _up_to_pretraining(spec) for name, spec in sources().items()}
+    by_source = {name: _up_to_pretraining(spec) for name, spec in sources().items()}
     reports = [report_asset(source, []) for source in cohort_sources()]
-    taken = [asset for assets in (*own.values(), reports) for asset in assets]
+    base_assets = [asset for assets in (*by_source.values(), reports) for asset in assets]
     cohorts, unreadable_files = read_folder(
-        folder, {key.to_user_string() for asset in taken for key in asset.keys}, tuple(cohort_sources())
+        folder, {key.to_user_string() for asset in base_assets for key in asset.keys}, tuple(cohort_sources())
     )
     return dg.Definitions(
         assets=[
-            *(asset for source in own for asset in (*own[source], *_models(source, cohorts))),
+            *(asset for source in by_source for asset in (*by_source[source], *_models(source, cohorts))),
             *(
                 unreadable_cohort_asset(source_of_bad_file(error, tuple(cohort_sources())), name, error)
                 for name, error in unreadable_files.items()
@@ -105,11 +105,11 @@ def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
     """Return the labels, models and page of each of a source's cohorts, and the report over all of them."""
     if source not in cohort_sources():
         return []
-    own = [cohort for cohort in cohorts if cohort.source == source]
-    names = [cohort.cohort for cohort in own]
+    source_cohorts = [cohort for cohort in cohorts if cohort.source == source]
+    names = [cohort.cohort for cohort in source_cohorts]
     makers = (leak_audit_asset, finetuning_asset, lightgbm_asset, yardsticks_asset, cohort_report_asset)
     return [
-        *(labels_asset(source, cohort) for cohort in own),
+        *(labels_asset(source, cohort) for cohort in source_cohorts),
         *(make(source, name) for make in makers for name in names),
         report_asset(source, names),
     ]

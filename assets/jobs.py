@@ -18,15 +18,15 @@ def chain_jobs(spec: SourceSpec) -> list[Job]:
     groups = [f"{source}_cohorts", f"{source}_cohorts_to_mend"] if spec.has_cohorts else []
     etl = dg.AssetSelection.groups(f"{source}_etl", *groups)
     models, page = dg.AssetSelection.groups(f"{source}_models"), dg.AssetSelection.groups(f"{source}_report")
-    pretrained = dg.AssetSelection.assets(f"{source}_nest")
+    pretraining = dg.AssetSelection.assets(f"{source}_nest")
     stretches = {
         "full": (etl | models | page, f"Raw {provider} to a report: {spec.chain_about}."),
         "etl": (etl, f"Raw {provider} to SeqSet shards{' and labels' if spec.has_cohorts else ''}."),
-        "pretrain": (pretrained, "Pretrain NEST on shards that are there."),
+        "pretrain": (pretraining, "Pretrain NEST on shards that are there."),
     }
     if spec.has_cohorts:
         stretches["finetune"] = (
-            (models - pretrained) | page,
+            (models - pretraining) | page,
             "Fine-tune, boost and report on a pretrained NEST that is there.",
         )
     return [

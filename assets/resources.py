@@ -99,12 +99,14 @@ class Workspace(dg.ConfigurableResource["Workspace"]):
         """Return the folder of fetched input; each fetch has a folder of its own below."""
         return self.data_folder / DOWNLOADS
 
-    def _settings(self, **fixed: None) -> Settings:
+    def _settings(self, **overrides: None) -> Settings:
         fields = {name: getattr(self, name) for name in type(self).model_fields}
-        given = {name: value for name, value in fields.items() if value is not None}
-        if len(named := CDM & given.keys()) == 1:  # in place of the other, where the environment has that
-            given |= dict.fromkeys(CDM - named)
-        settings = Settings(**given | fixed)
+        values = {name: value for name, value in fields.items() if value is not None}
+        if (
+            len(cdm_settings := CDM & values.keys()) == 1
+        ):  # in place of the other, where the environment has that
+            values |= dict.fromkeys(CDM - cdm_settings)
+        settings = Settings(**values | overrides)
         refuse_contradictions(settings)
         return settings
 

@@ -56,8 +56,8 @@ def results(source: str) -> str:
 
 def cohorts_to_mend(source: str, metrics: Mapping[str, Any], folder: Path = COHORT_FILES) -> list[str]:
     """Return the faults of the cohort files for a source that cannot be read, and of those its data cannot answer."""
-    taken = {f"{name}_{suffix}" for name in sources() for suffix in COHORT_STEPS}
-    _, unread = read_folder(folder, taken, tuple(cohort_sources()))
+    used_names = {f"{name}_{suffix}" for name in sources() for suffix in COHORT_STEPS}
+    _, unread = read_folder(folder, used_names, tuple(cohort_sources()))
     lines = [
         str(error)
         for error in unread.values()
@@ -97,11 +97,11 @@ def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
 
 def _pages(assets: Mapping[str, str]) -> dict[str, Path]:
     """Return the pages of these reports; those of cohorts only where the report over all of them was not made."""
-    made = {asset: source for asset, source in assets.items() if asset.endswith("_report")}
+    reports = {asset: source for asset, source in assets.items() if asset.endswith("_report")}
     return {
         asset: Layout(Path(source)).report(asset.removesuffix("_report")) / "report.html"
-        for asset, source in made.items()
-        if asset == f"{source}_report" or f"{source}_report" not in made
+        for asset, source in reports.items()
+        if asset == f"{source}_report" or f"{source}_report" not in reports
     }
 
 

@@ -28,8 +28,8 @@ def mimic_demo_files(workspace: Workspace) -> dg.MaterializeResult[Any]:
     """MIMIC-IV's open demo (100 patients, ODbL) from PhysioNet: the tables we read, each as its sums promise."""
     from pipelines.fetch.physionet import fetch_mimic_demo  # the HTTP library: only where it fetches
 
-    fetched = fetch_mimic_demo(workspace.fetching.mimic_demo_url, workspace.downloads / "mimic-iv-demo")
-    return _fetched(fetched.folder, fetched.sums, "NEST_MIMIC_DIR", files_fetched=fetched.new_files)
+    demo = fetch_mimic_demo(workspace.fetching.mimic_demo_url, workspace.downloads / "mimic-iv-demo")
+    return _fetched(demo.folder, demo.sums, "NEST_MIMIC_DIR", files_fetched=demo.new_files)
 
 
 @dg.asset(
@@ -64,12 +64,12 @@ def crosswalk_files(workspace: Workspace) -> Iterator[dg.MaterializeResult[Any] 
 def as_published(workspace: Workspace) -> dg.AssetCheckResult:
     """The tables are those their provider published: their hashes are in the SHA256SUMS.txt beside them."""
     card = StepCard.read(workspace.layout("mimic").cards, "raw")
-    found = compare(MimicSteps(workspace.settings, workspace.layout("mimic")).source, card.hashes)
+    comparison = compare(MimicSteps(workspace.settings, workspace.layout("mimic")).source, card.hashes)
     result = dg.AssetCheckResult(
         check_name="as_published",
-        passed=not (found.differ or found.unlisted),
-        severity=dg.AssetCheckSeverity.ERROR if found.differ else dg.AssetCheckSeverity.WARN,
-        description=found.sentence,
+        passed=not (comparison.differ or comparison.unlisted),
+        severity=dg.AssetCheckSeverity.ERROR if comparison.differ else dg.AssetCheckSeverity.WARN,
+        description=comparison.sentence,
     )
     return log_failures(result)[0]
 
