@@ -48,8 +48,8 @@ def _refuse_code_of_another_checkout() -> None:
     current_checkout, code_checkout = checkout_above(Path.cwd()), Path(__file__).resolve().parent.parent
     if current_checkout not in (None, code_checkout):
         raise RefusedRunError(
-            f"{current_checkout}: this command would run the code of {code_checkout} here, not this checkout's. Run `make setup` here for an "
-            "environment of its own, or take the other one out of PYTHONPATH."
+            f"{current_checkout}: this command would run the code of {code_checkout} here, not this checkout's. Run "
+            "`make setup` here for an environment of its own, or take the other one out of PYTHONPATH."
         )
 
 
