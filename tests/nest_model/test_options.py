@@ -106,7 +106,7 @@ def test_a_time2vec_scale_is_refused_without_time2vec():
         (PretrainingOptions, "msm_weight", "msm_weight: has no value"),
         (PretrainingOptions, "max_sets=3 max-sets=4", "max_sets: given more than once"),
         (PretrainingOptions, "freeze=swe", "freeze is not an option"),
-        (FineTuningOptions, "freeze=embedding,swe,cse", "freeze freezes the whole encoder"),
+        (FineTuningOptions, "freeze=embedding,swe,cse", "freeze leaves nothing of the encoder to train"),
         (FineTuningOptions, "freeze=head", "freeze must be 'embedding', 'swe' or 'cse'"),
         (FineTuningOptions, "readout=mean", "readout must be 'cls' or 'history'"),
     ],
