@@ -187,8 +187,8 @@ class FineTuningOptions(Options):
         blocks = tuple(block for block in BLOCKS if block in (value or ()))
         if blocks == BLOCKS:
             raise ValueError(
-                "leaves nothing of the encoder to train; leave out one of embedding, swe and cse, or read the probe on the "
-                "frozen model, which every fine-tuning fits too"
+                "leaves nothing of the encoder to train; leave out one of embedding, swe and cse, or read the probe "
+                "on the frozen model, which every fine-tuning fits too"
             )
         return blocks or None
 

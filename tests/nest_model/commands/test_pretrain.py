@@ -121,7 +121,7 @@ def test_a_damaged_state_is_logged_and_the_previous_state_is_used(
     assert train(world, tmp_path) == weights(finished_run)
     assert [record.message for record in caplog.records if "damaged" in record.message] == [
         f"{newest} is damaged: its {size:,} bytes are not those that were written. It is removed, and the state "
-        "before it used."
+        "before it is used."
     ]
 
 
