@@ -170,7 +170,7 @@ def test_a_non_finite_loss_raises_an_error_with_its_place(world, tmp_path):
         train(world, tmp_path, recipe=recipe)
 
     assert "no state is saved yet. Train with --precision 32-true, or train again" in str(error.value)
-    assert "with a lower --learning-rate (it is 1e+30)" in str(error.value)
+    assert "with a lower --learning-rate (now 1e+30)" in str(error.value)
 
 
 def test_a_non_finite_loss_error_names_the_rows(world, tmp_path):
@@ -267,7 +267,7 @@ def test_a_signal_saves_the_state_and_exits_with_0(tmp_path, number):
     assert list((out / "state").rglob("*.safetensors"))
     last = process.stderr.read().splitlines()[-1]
     assert re.fullmatch(
-        r"stopped at epoch \d+, step \d+ of \d+; the state is saved in .+\. Run .* go on\.", last
+        r"stopped at epoch \d+, step \d+ of \d+; the state is saved in .+\. Run .* continue\.", last
     )
     assert str(out / "state") in last
     events = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
