@@ -77,8 +77,8 @@ def test_an_impossible_path_is_a_single_line_without_traceback(capsys):
 
     assert code == 2
     assert capsys.readouterr().err.splitlines() == [
-        "error: /proc/nowhere: No such file or directory; mend the path or free space. "
-        "Earlier outputs are untouched."
+        "error: /proc/nowhere: No such file or directory; correct the path or free space. "
+        "Earlier outputs are unchanged."
     ]
 
 

@@ -143,7 +143,7 @@ def test_stopped_run_keeps_verified_files_but_not_the_list(
 
 def test_file_with_another_hash_is_named_and_deleted(site: LoopbackSite, tmp_path: Path):
     site.files["/demo/hosp/emar.csv.gz"] = b"another version"
-    with pytest.raises(InputError, match=r"emar\.csv\.gz: what arrived from .* was deleted"):
+    with pytest.raises(InputError, match=r"emar\.csv\.gz: the file from .* was deleted"):
         demo_of(site, tmp_path)
     assert not [name for name in files_in(tmp_path) if "emar" in name or name == SUMS]
 
