@@ -59,7 +59,7 @@ class Workspace(dg.ConfigurableResource["Workspace"]):
 
     @property
     def fetching(self) -> Settings:
-        """Return the settings as if there were no input yet: its crosswalks may be what is to be fetched."""
+        """Return the settings without the MIMIC-IV folder, whose crosswalks may still have to be fetched."""
         return self._settings(mimic_dir=None)
 
     @property

@@ -1,4 +1,4 @@
-"""Input from elsewhere: fetched when asked, never by the way; a copy of one's own held against its provider's sums."""
+"""Downloads of input, each only on request, and the check of a user's copy against the provider's checksums."""
 
 import hashlib
 import json

@@ -47,14 +47,14 @@ from schemas.settings import Settings
 from schemas.tables.planted import PARTS, PLANTED
 
 CROSSWALKS = "vocab"
-"""The folder of crosswalks beside a synthetic CDM."""
+"""The folder of the crosswalks in the folder of a synthetic CDM."""
 
 COHORT_OF = {
     "recurrent_aom": "pcornet_recurrent_aom",
     "asd": "pcornet_autism",
     "return_30d": "pcornet_readmission_30d_home",
 }
-"""By what was planted the paediatric cohort that asks for it."""
+"""The cohort that predicts each planted outcome."""
 
 
 class PcornetSteps(SourceSteps):
@@ -145,7 +145,7 @@ def extract_newest_cdm(settings: Settings, layout: Layout) -> None:
         InputError: the salt is too short, a folder is missing, HARVEST says that nothing can be made of the CDM, or
             the database cannot be read; what was extracted before still stands.
     """
-    if _whose(settings) != "database":
+    if _origin(settings) != "database":
         return
     assert settings.pcornet_database is not None
     Ids(salt_of(settings))
@@ -165,7 +165,7 @@ def ready_pcornet(settings: Settings, layout: Layout) -> PcornetSource:
 
     With a user's own tables, planted probabilities of an earlier synthetic run are removed: they are of other children.
     """
-    if _whose(settings) == "synthetic":
+    if _origin(settings) == "synthetic":
         _extract_synthetic(settings, layout)
     else:
         remove_outputs(layout.planted)
@@ -173,26 +173,26 @@ def ready_pcornet(settings: Settings, layout: Layout) -> PcornetSource:
 
 
 def _extract_synthetic(settings: Settings, layout: Layout) -> None:
-    """Make a CDM in a DuckDB database, and extract it as a site's own is; all of it takes its place at the end."""
+    """Write a synthetic CDM to a DuckDB database and extract it like a site's own; all files are placed at the end."""
     refuse_foreign(layout.raw, hint=OWN_TABLES.format(setting="NEST_PCORNET_DIR"))
-    log_of_changes = layout.cdm.with_name(f"{layout.cdm.name}.wal")  # of one who wrote in it since
-    refuse_foreign_files([layout.cdm, log_of_changes])
+    write_ahead_log = layout.cdm.with_name(f"{layout.cdm.name}.wal")  # exists if somebody wrote to the database
+    refuse_foreign_files([layout.cdm, write_ahead_log])
     with replace_folder(layout.raw) as raw:
-        made, database = raw / "made", raw / layout.cdm.name
-        write_pcornet(made, children=settings.synthetic_children, seed=settings.seed)
-        load_duckdb(made, database)
+        csv_folder, database = raw / "made", raw / layout.cdm.name
+        write_pcornet(csv_folder, children=settings.synthetic_children, seed=settings.seed)
+        load_duckdb(csv_folder, database)
         extract(DuckDBFile(database), raw)
         write_crosswalks(raw / CROSSWALKS)
-        _write_planted(made, layout, Ids(salt_of(settings)))
+        _write_planted(csv_folder, layout, Ids(salt_of(settings)))
         mark_before_placement(database, layout.cdm)
         put_in_place(database, layout.cdm)
-        # what a run goes on by, which this never does, and other bytes in each data folder
+        # needed only to resume an extraction, and its bytes would differ between data folders
         (raw / MANIFEST).unlink()
-        shutil.rmtree(made)
+        shutil.rmtree(csv_folder)
 
 
 def write_crosswalks(folder: Path) -> None:
-    """Write ICD-9 to ICD-10 for the codes a synthetic CDM has."""
+    """Write crosswalks from ICD-9 to ICD-10 for the codes of a synthetic CDM."""
     for name, kind in (("icd_cm_9_to_10_mapping", "DX"), ("icd_pcs_9_to_10_mapping", "PR")):
         both = codes(kind).filter((pl.col("type9") == "09") & (pl.col("type10") == "10"))
         pairs = both.select(icd_9="code9", icd_10="code10").unique().sort("icd_9", "icd_10")
@@ -201,16 +201,16 @@ def write_crosswalks(folder: Path) -> None:
                 pairs.write_csv(part)
 
 
-def _write_planted(made: Path, layout: Layout, ids: Ids) -> None:
-    """Write planted/3 by the ids the CDM's tables get: of each stay its return, of each child all else."""
-    told = scan_parquet(made / f"{PLANTED_FILE}.parquet").collect()
-    of_stay = pl.when(pl.col("outcome") == "return_30d").then("ENCOUNTERID")
-    planted = told.select(
-        subject_id=ids.of(told["PATID"], "PATID"),
-        encounter_id=ids.of(told.select(of_stay).to_series(), "ENCOUNTERID"),
+def _write_planted(csv_folder: Path, layout: Layout, ids: Ids) -> None:
+    """Write planted/3 with hashed ids: the risk of a return for each stay, all other risks for each child."""
+    risks = scan_parquet(csv_folder / f"{PLANTED_FILE}.parquet").collect()
+    stay_id = pl.when(pl.col("outcome") == "return_30d").then("ENCOUNTERID")
+    planted = risks.select(
+        subject_id=ids.of(risks["PATID"], "PATID"),
+        encounter_id=ids.of(risks.select(stay_id).to_series(), "ENCOUNTERID"),
         cohort=pl.col("outcome").replace_strict(COHORT_OF),
         probability="probability",
-        **dict.fromkeys(PARTS, pl.lit(None, pl.Float64)),  # children's risks are not drawn by parts
+        **dict.fromkeys(PARTS, pl.lit(None, pl.Float64)),  # this generator does not split risks into parts
     ).sort("cohort", "subject_id", "encounter_id")
     write_table(planted.to_arrow(), layout.planted, PLANTED, made_by="synthetic PCORnet CDM")
 
@@ -222,13 +222,13 @@ def source_of(settings: Settings, layout: Layout) -> PcornetSource:
         NestError: the tables are a user's own, and there is no salt.
         InputError: a folder or table is missing.
     """
-    made, whose = layout.raw / CROSSWALKS, _whose(settings)
-    own = made if whose == "synthetic" and made.is_dir() else None
-    folder = layout.extracted if whose == "database" else settings.pcornet_dir or layout.raw
-    return find_source(folder, settings.vocab_dir or own, salt_of(settings))
+    crosswalks, origin = layout.raw / CROSSWALKS, _origin(settings)
+    synthetic_crosswalks = crosswalks if origin == "synthetic" and crosswalks.is_dir() else None
+    folder = layout.extracted if origin == "database" else settings.pcornet_dir or layout.raw
+    return find_source(folder, settings.vocab_dir or synthetic_crosswalks, salt_of(settings))
 
 
-def _whose(settings: Settings) -> Literal["synthetic", "folder", "database"]:
+def _origin(settings: Settings) -> Literal["synthetic", "folder", "database"]:
     """Return where the CDM comes from.
 
     Raises:
@@ -247,10 +247,10 @@ def salt_of(settings: Settings) -> str:
     """Return the site's salt; a synthetic CDM has one of its own."""
     if settings.site_salt is not None:
         return settings.site_salt.get_secret_value()
-    if (whose := _whose(settings)) != "synthetic":
-        own = "NEST_PCORNET_DIR" if whose == "folder" else "NEST_PCORNET_DATABASE"
+    if (origin := _origin(settings)) != "synthetic":
+        setting = "NEST_PCORNET_DIR" if origin == "folder" else "NEST_PCORNET_DATABASE"
         raise NestError(
-            f"{own} is set but NEST_SITE_SALT is not: without it patients' ids could be found by trying. Set "
+            f"{setting} is set but NEST_SITE_SALT is not: without it patients' ids could be found by trying. Set "
             "it to 16 characters or more that nobody can guess, e.g. what `openssl rand -hex 32` prints, and keep them."
         )
     return SYNTHETIC_SALT
@@ -262,19 +262,19 @@ def input_files(settings: Settings, layout: Layout) -> list[Path]:
     Raises:
         InputError: a table of the user's is missing.
     """
-    whose = _whose(settings)
-    if whose == "synthetic" and settings.vocab_dir is None:
+    origin = _origin(settings)
+    if origin == "synthetic" and settings.vocab_dir is None:
         return [layout.raw, layout.planted]
     source = source_of(settings, layout)
     crosswalks = [path for name in READ if (path := source.crosswalk(name))]
-    if whose == "synthetic":
+    if origin == "synthetic":
         return [layout.raw, layout.planted, *crosswalks]
     return [*(source.path(table) for table in TABLES), *crosswalks]
 
 
 def made_with(settings: Settings) -> dict[str, int | str]:
-    """Return the settings the input and its ids depend on; of the salt only what any id says of it."""
+    """Return the settings the input and its ids depend on, with the fingerprint of the salt in place of the salt."""
     salted = Ids(salt_of(settings)).fingerprint
-    if _whose(settings) != "synthetic":
+    if _origin(settings) != "synthetic":
         return {"salted": salted, "pcornet_birth_dates": settings.pcornet_birth_dates}
     return {"salted": salted, **settings.model_dump(include={"synthetic_children", "seed"})}
