@@ -72,10 +72,12 @@ def _file(module: str) -> Path | None:
     room, *below = module.split(".")
     if room in ROOMS:
         folder = ROOT / room
-    elif (package := find_spec(room)) is not None and package.submodule_search_locations:
-        folder = Path(package.submodule_search_locations[0])
-    else:
+    elif (package := find_spec(room)) is None:
         return None
+    elif package.submodule_search_locations:
+        folder = Path(package.submodule_search_locations[0])
+    else:  # a single file beside the packages
+        return Path(package.origin) if package.has_location and package.origin and not below else None
     path = folder.joinpath(*below)
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
 
