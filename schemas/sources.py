@@ -4,6 +4,7 @@ Whatever lists sources (assets, jobs, pages, cohort files, commands) reads them 
 NEST adds one by an entry point of the group `nest.sources` that names its `SourceSpec`; docs/sources.md shows how.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,7 +15,7 @@ from typing import Any, Literal
 from schemas.errors import NestError
 from schemas.expectations import BASKET_SUITES, MEDS_SUITES, PCORNET_SUITES, TABLE_SUITES
 from schemas.expectations.suite import Suite
-from schemas.layout import Layout
+from schemas.layout import DOWNLOADS, Layout
 
 ENTRY_POINTS = "nest.sources"
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -34,7 +35,7 @@ class TableSpec:
 class SourceSpec:
     """A source of raw data, up to the options of its pretraining."""
 
-    name: str  # of its folder, and the first word of its assets
+    name: str  # of its folder, and the first word of its assets: small letters and digits
     title: str  # as people call it
     steps: str  # `module:class` of its `pipelines.inputs.steps.SourceSteps`
     raw_about: str  # what its input is, for the page of its asset
@@ -174,13 +175,18 @@ def sources() -> Mapping[str, SourceSpec]:
     """Return the sources by name: NEST's own, and those of installed packages.
 
     Raises:
-        NestError: a package's entry point is no `SourceSpec`, or its name is taken.
+        NestError: a package's entry point is no `SourceSpec`, or its name is taken or cannot be one.
     """
     specs = {spec.name: spec for spec in (MIMIC, MEDS, PCORNET, INSTACART)}
     for point in entry_points(group=ENTRY_POINTS):
         spec = point.load()
         if not isinstance(spec, SourceSpec):
             raise NestError(f"{point.value}: the entry point {ENTRY_POINTS} does not name a SourceSpec.")
+        if not re.fullmatch("[a-z][a-z0-9]*", spec.name) or spec.name == DOWNLOADS:
+            # of `mimic_x` every asset would look like one of `mimic`
+            raise NestError(
+                f"{point.value}: '{spec.name}' cannot name a source; use small letters and digits only."
+            )
         if spec.name in specs:
             raise NestError(f"{point.value}: there is a source '{spec.name}' already; give it another name.")
         specs[spec.name] = spec
