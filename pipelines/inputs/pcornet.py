@@ -175,7 +175,8 @@ def ready_pcornet(settings: Settings, layout: Layout) -> PcornetSource:
 def _extract_synthetic(settings: Settings, layout: Layout) -> None:
     """Write a synthetic CDM to a DuckDB database and extract it like a site's own; all files are placed at the end."""
     refuse_foreign(layout.raw, hint=OWN_TABLES.format(setting="NEST_PCORNET_DIR"))
-    write_ahead_log = layout.cdm.with_name(f"{layout.cdm.name}.wal")  # exists if somebody wrote to the database
+    # exists if somebody wrote to the database
+    write_ahead_log = layout.cdm.with_name(f"{layout.cdm.name}.wal")
     refuse_foreign_files([layout.cdm, write_ahead_log])
     with replace_folder(layout.raw) as raw:
         csv_folder, database = raw / "made", raw / layout.cdm.name
