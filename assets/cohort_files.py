@@ -1,8 +1,8 @@
-"""Where cohort files lie, and how one that cannot be read is known."""
+"""The folder of the cohort files, and how assets mark the unreadable ones."""
 
 from pathlib import Path
 
 COHORT_FILES = Path(__file__).parent / "cohorts"
 
-# of a cohort file that cannot be read: how its group ends, and where its asset has what is wrong with it
+# suffix of the group of unreadable cohort files, and the metadata key of their faults
 TO_MEND, FAULTS = "_cohorts_to_mend", "faults"

@@ -40,7 +40,7 @@ def defs() -> dg.Definitions:
 
 
 def _refuse_code_of_another_checkout() -> None:
-    """Refuse to run this code in another checkout than its own, whose own code the user means.
+    """Refuse to run if the working folder belongs to another checkout.
 
     Raises:
         RefusedRunError: this process was started in one.
@@ -96,7 +96,7 @@ FURTHER = {"mimic": mimic_meds, "instacart": instacart_next_basket}
 
 
 def _up_to_pretraining(spec: SourceSpec) -> list[dg.AssetsDefinition]:
-    """Return the assets of a source that hang on no cohort."""
+    """Return the assets of a source that need no cohort."""
     further = [FURTHER[spec.name]] if spec.name in FURTHER else []
     return [*source_assets(spec.name), pretraining_asset(spec.name, spec.pretraining), *further]
 

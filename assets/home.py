@@ -1,7 +1,7 @@
 """`eval "$(python -m assets.home FOLDER)"`: where there is no checkout, a folder for the history and data of runs.
 
-A checkout's environment sets for itself what Dagster reads before any of our code is loaded; installed from a wheel, a
-shell is told. The folder gets the `dagster.yaml` of a checkout: one run at a time, and no telemetry.
+A checkout's environment sets for itself what Dagster reads before any of our code is loaded; installed from a wheel,
+the shell must set these variables. The folder gets a checkout's `dagster.yaml`: one run at a time, and no telemetry.
 """
 
 import argparse

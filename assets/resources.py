@@ -80,7 +80,7 @@ class Workspace(dg.ConfigurableResource["Workspace"]):
             ) from None
         if settings.store_url and folder.stat().st_uid != os.getuid():
             raise NestError(
-                f"{folder}: is somebody else's, who could read and change what is worked on there; set "
+                f"{folder}: belongs to another user, who could read and change the files; set "
                 "NEST_SCRATCH_DIR to a folder of your own."
             )
         return folder

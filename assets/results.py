@@ -69,7 +69,7 @@ def cohorts_to_mend(source: str, metrics: Mapping[str, Any], folder: Path = COHO
 
 
 def command(settings: Settings, line: str) -> str:
-    """Return a command as it is to be given for this data folder, whose history is its own."""
+    """Return a command with this data folder set, so that it uses its run history."""
     data = redact_url(settings.store_url or str(settings.data_folder))
     default = Path(os.environ.get("DAGSTER_HOME", "")).resolve() / "data"
     return line if data == str(default) else f"NEST_DATA_DIR={shlex.quote(data)} {line}"

@@ -1,4 +1,4 @@
-"""The extras of the package, and what is said where the one that a room needs is not installed."""
+"""The package's extras, and the message if the one that a room needs is missing."""
 
 import sys
 from importlib.util import find_spec

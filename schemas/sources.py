@@ -175,11 +175,17 @@ def sources() -> Mapping[str, SourceSpec]:
     """Return the sources by name: NEST's own, and those of installed packages.
 
     Raises:
-        NestError: a package's entry point is no `SourceSpec`, or its name is taken or cannot be one.
+        NestError: an entry point cannot be loaded or is no `SourceSpec`, or its name is taken or cannot be one.
     """
     specs = {spec.name: spec for spec in (MIMIC, MEDS, PCORNET, INSTACART)}
     for point in entry_points(group=ENTRY_POINTS):
-        spec = point.load()
+        try:
+            spec = point.load()
+        except Exception as error:  # whatever an outside package does while it is imported
+            raise NestError(
+                f"{point.value}: the entry point {ENTRY_POINTS} cannot be loaded ({type(error).__name__}: {error}); "
+                "mend that package or uninstall it."
+            ) from error
         if not isinstance(spec, SourceSpec):
             raise NestError(f"{point.value}: the entry point {ENTRY_POINTS} does not name a SourceSpec.")
         if not re.fullmatch("[a-z][a-z0-9]*", spec.name) or spec.name == DOWNLOADS:

@@ -22,10 +22,15 @@ def code_version(*modules: str, entry_point: str | None = None) -> str:
 
     Args:
         entry_point: a module counted without its imports: the command line, which imports every other command too.
+
+    Raises:
+        ValueError: there is no such module.
     """
     digest, entry_file = hashlib.sha256(), _file(entry_point) if entry_point else None
+    if unknown := [module for module in modules if _file(module) is None]:
+        raise ValueError(f"no module {', '.join(unknown)}: its code cannot be part of a version.")
     sources = _reachable_files(modules)
-    for file in sorted(_data_files(sources) | sources | ({entry_file} if entry_file else set())):
+    for file in sorted(_data_files(sources) | sources | ({entry_file} if entry_file else set()), key=_label):
         digest.update(f"{_label(file)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]
 

@@ -116,7 +116,7 @@ def _step_and_dependencies(
     spec = context.assets_def.get_asset_spec(context.asset_key)
     upstream = [dep.asset_key.to_user_string() for dep in spec.deps]
     steps = [step_of(asset, source) for asset in upstream if belongs_to_source(asset, source)]
-    inputs = _input_contents(layout, steps, only)
+    inputs = input_contents(layout, steps, only)
     dependencies = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
     return step_of(context.asset_key.to_user_string(), source), dependencies
 
@@ -173,7 +173,7 @@ def _raw_asset(layout: Layout) -> str:
     return asset_of(RAW, layout.root.name)
 
 
-def _input_contents(layout: Layout, steps: Sequence[str], only: Mapping[str, str]) -> dict[str, str]:
+def input_contents(layout: Layout, steps: Sequence[str], only: Mapping[str, str]) -> dict[str, str]:
     """Return the content of each input step, or of the part of it that is read.
 
     Raises:

@@ -11,6 +11,7 @@ from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import RAW, WITHOUT_SPLITS, cached_step
 from pipelines.inputs.steps import SourceSteps, steps_class
+from schemas.cards import StepCard
 from schemas.sources import SourceSpec, sources
 
 OWNERS = ["team:data-engineering"]
@@ -29,8 +30,10 @@ def steps_of(workspace: Workspace, source: str) -> SourceSteps:
 
 
 def _code(spec: SourceSpec, table: str) -> str:
+    """Return the version of a table's code; of `raw` the module that finds or makes the input counts too."""
     modules = steps_class(spec).CODE
-    return code_version(*modules.get(table, modules["other"]))
+    entry_point = spec.steps.partition(":")[0] if table == RAW else None
+    return code_version(*modules.get(table, modules["other"]), entry_point=entry_point)
 
 
 def _raw(spec: SourceSpec) -> dg.AssetsDefinition:
@@ -68,8 +71,6 @@ def _table(spec: SourceSpec, name: str) -> dg.AssetsDefinition:
     )
     @with_clear_errors
     def asset(workspace: Workspace) -> dg.MaterializeResult[Any]:
-        from nest_model.report import previews
-
         steps = steps_of(workspace, spec.name)
         step, path = steps.step(name), getattr(steps.layout, name)
         card = cached_step(
@@ -82,7 +83,15 @@ def _table(spec: SourceSpec, name: str) -> dg.AssetsDefinition:
         )
         if name == "subjects":
             return subjects_result(card, path)
-        pictures = {"events": previews.event_previews, "seqset": previews.seqset_previews}.get(name)
-        return table_result(card, path, pictures(card) if pictures else None)
+        return table_result(card, path, _previews(name, card))
 
     return asset
+
+
+def _previews(table: str, card: StepCard) -> dict[str, bytes]:
+    """Return the pictures of a table for the UI."""
+    if table not in ("events", "seqset"):
+        return {}
+    from nest_model.report import previews  # matplotlib: only where it draws
+
+    return previews.event_previews(card) if table == "events" else previews.seqset_previews(card)

@@ -18,7 +18,7 @@ class InstacartSteps(SourceSteps):
     """Instacart from its raw files to shards."""
 
     CODE = {
-        "raw": ("pipelines.inputs.instacart",),
+        "raw": ("pipelines.sources.instacart.steps", "pipelines.synthetic.instacart.write"),
         "vocab": ("pipelines.sources.instacart.corpus",),
         "seqset": ("pipelines.sources.instacart.corpus",),
         "other": ("pipelines.sources.instacart.steps",),

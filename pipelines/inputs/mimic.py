@@ -20,7 +20,7 @@ class MimicSteps(SourceSteps):
     """MIMIC-IV from its raw tables to shards."""
 
     CODE = {
-        "raw": ("pipelines.inputs.mimic",),
+        "raw": ("pipelines.sources.mimic.steps", "pipelines.synthetic.mimic.write"),
         "vocab": ("pipelines.corpus.build",),
         "seqset": ("pipelines.corpus.build", "pipelines.sources.mimic.tables"),
         "other": ("pipelines.sources.mimic.steps",),

@@ -61,7 +61,13 @@ class PcornetSteps(SourceSteps):
     """A PCORnet CDM from its tables to shards."""
 
     CODE = {
-        "raw": ("pipelines.inputs.pcornet",),
+        "raw": (
+            "pipelines.sources.pcornet.steps",
+            "pipelines.sources.pcornet.databases.connect",
+            "pipelines.sources.pcornet.databases.extract",
+            "pipelines.sources.pcornet.databases.load_duckdb",
+            "pipelines.synthetic.pcornet.write",
+        ),
         "vocab": ("pipelines.sources.pcornet.corpus",),
         "seqset": ("pipelines.sources.pcornet.corpus",),
         "other": ("pipelines.sources.pcornet.steps",),

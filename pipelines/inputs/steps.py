@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from pipelines.corpus import build as corpus
 from schemas.cards import StepCard
+from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
 from schemas.sources import SourceSpec
@@ -32,7 +33,7 @@ class SourceSteps(ABC):
     """
 
     CODE: ClassVar[Mapping[str, tuple[str, ...]]]
-    """By table the modules whose code makes it; `other` stands for those that are not named."""
+    """The modules whose code makes each table; `other` is the default."""
 
     def __init__(self, settings: Settings, layout: Layout) -> None:
         self.settings, self.layout = settings, layout
@@ -66,7 +67,18 @@ class SourceSteps(ABC):
 
 
 def steps_class(spec: SourceSpec) -> type[SourceSteps]:
-    """Return the class that has the steps of a source."""
+    """Return the class that has the steps of a source.
+
+    Raises:
+        NestError: there is no such class, or it lacks the step of a table.
+    """
     module, _, name = spec.steps.partition(":")
-    found: type[SourceSteps] = getattr(import_module(module), name)
-    return found
+    try:
+        steps: type[SourceSteps] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise NestError(f"source {spec.name}: {spec.steps} cannot be imported ({error}).") from error
+    missing = [table for table in ("raw", *spec.tables) if not hasattr(steps, table)]
+    if missing or "other" not in getattr(steps, "CODE", {}):
+        lacks = [f"the methods {', '.join(missing)}"] if missing else ["an entry 'other' in CODE"]
+        raise NestError(f"source {spec.name}: {spec.steps} lacks {lacks[0]}; see docs/sources.md.")
+    return steps

@@ -14,12 +14,14 @@ from assets.runtime.code_version import code_version
 from assets.runtime.step_cache import cached_step
 from assets.sources import common
 from assets.sources.fetch import FETCHED_ASSETS
+from pipelines.inputs.steps import steps_class
 from schemas.cards import StepCard, files_of, stamps_of
 from schemas.errors import ContractError
 from schemas.io.outputs import read_mark
 from schemas.layout import Layout
 from schemas.rules import DataRules
 from schemas.settings import Settings
+from schemas.sources import sources
 from tests.support.commands import ROOT
 
 
@@ -186,7 +188,8 @@ def test_extraction_does_not_depend_on_code_of_the_corpus(source: str):
         for name in ("build", "data_card", "deciles_by_unit", "seqsets", "tokens")
     }
     assert corpus <= code._reachable_files(("pipelines.corpus.build",))
-    extraction = code._reachable_files((f"pipelines.sources.{source}.steps",))
+    modules = steps_class(sources()[source]).CODE
+    extraction = code._reachable_files((*modules.get("raw", ()), *modules["other"]))
     assert ROOT / "pipelines" / "sources" / source / "steps.py" in extraction
     assert not corpus & extraction
 
