@@ -25,7 +25,7 @@ PINNED := --quiet --constraint constraints.txt torch==2.13.0 --editable '.[dev]'
 
 setup: .venv/.installed
 
-.venv/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard assets/environment/*)
+.venv/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard assets/environment/*.py assets/environment/*.pth)
 	@$(BIN)/python -c 'import pip; $(FITS)' 2> /dev/null || $(if $(UV),\
 		$(UV) venv --quiet --seed --clear --python '$(if $(NAMED),$(PYTHON),>=3.11$(comma)<3.14)' .venv,\
 		$(or $(PYTHON),false) -m venv --clear .venv) || { echo "$(HOW_TO_GET_ONE)" >&2; exit 2; }

@@ -107,8 +107,12 @@ def _pages(assets: Mapping[str, str]) -> dict[str, Path]:
 
 def main() -> int:
     """Print the results of the source named on the command line; 2 where there are none."""
+    usage = f"usage: python -m assets.results {' | '.join(cohort_sources())}\n"
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        sys.stdout.write(usage)
+        return 0
     if len(sys.argv) != 2:
-        sys.stderr.write(f"usage: python -m assets.results {' | '.join(cohort_sources())}\n")
+        sys.stderr.write(usage)
         return 2
     try:
         sys.stdout.write(results(sys.argv[1]) + "\n")

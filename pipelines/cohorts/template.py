@@ -4,7 +4,10 @@ import os
 import re
 from pathlib import Path
 
+from pydantic_core import PydanticCustomError
+
 from schemas.cohort.json_schema import FILE
+from schemas.cohort.model import refuse_reserved_ending
 from schemas.errors import NestError
 from schemas.io.atomic import write_text
 from schemas.sources import cohort_sources
@@ -73,6 +76,10 @@ def write_template(name: str, source: str, folder: Path) -> Path:
         raise NestError(
             f"'{name}' is not a valid name: use lower-case letters, digits and _, with a letter first"
         )
+    try:
+        refuse_reserved_ending(name)
+    except PydanticCustomError as error:
+        raise NestError(str(error)) from None
     path = folder / f"{name}.yaml"
     schema = Path(os.path.relpath(FILE, folder.resolve())).as_posix()
     if not folder.is_dir():

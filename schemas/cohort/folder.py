@@ -71,12 +71,6 @@ def _read(file: Path, used_names: Collection[str], sources: Collection[str]) -> 
     if clash:
         message = f"'{cohort.cohort}' would create {clash[0]}, which already exists; choose another name"
         return cohort.fault(("cohort",), message)
-    ending = next((suffix for suffix in COHORT_STEPS if cohort.cohort.endswith(f"_{suffix}")), None)
-    if ending:  # a cohort `stroke_nest` would use folders of a cohort `stroke`
-        message = (
-            f"'{cohort.cohort}' ends in _{ending}, like an output of another cohort; choose another name"
-        )
-        return cohort.fault(("cohort",), message)
     return cohort
 
 

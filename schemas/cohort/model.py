@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from schemas.cards import COHORT_STEPS
 from schemas.cohort.codes import VOCAB_NAMES, clean_pattern, pattern_fault
 from schemas.cohort.conditions import Condition, EncounterFilter
 from schemas.cohort.document import Document, Path, dotted_path
@@ -186,10 +187,28 @@ class Split(Section):
         return self
 
 
+def refuse_reserved_ending(name: str) -> str:
+    """Return the name of a cohort, unless it ends like an output: `stroke_nest` would use folders of a cohort `stroke`.
+
+    Raises:
+        PydanticCustomError: it ends in `_labels`, `_nest` or another of `COHORT_STEPS`.
+    """
+    ending = next((suffix for suffix in COHORT_STEPS if name.endswith(f"_{suffix}")), None)
+    if ending:
+        raise PydanticCustomError(
+            "name",
+            "'{name}' ends in _{ending}, like an output of another cohort; choose another name",
+            {"name": name, "ending": ending},
+        )
+    return name
+
+
 class Cohort(Section):
     """One valid cohort file; docs/cohorts.md defines its terms."""
 
-    cohort: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)]
+    cohort: Annotated[
+        str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100), AfterValidator(refuse_reserved_ending)
+    ]
     about: Annotated[str, Field(min_length=1)]
     source: Source
     codes: dict[str, CodeList] = {}

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from assets import results
 from assets.results import cohorts_to_mend, command, written_to
 from schemas.cohort import CANNOT_ANSWER
 from schemas.settings import Settings
@@ -58,3 +59,10 @@ def test_suggested_command_names_a_data_folder_outside_the_checkout(
     assert (
         command(Settings(data_dir=str(other_folder)), "make ui") == f"NEST_DATA_DIR='{other_folder}' make ui"
     )
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), ([], 2)])
+def test_results_command_shows_its_usage(arguments, code, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["results", *arguments])
+    assert results.main() == code
+    assert "usage: python -m assets.results mimic | meds | pcornet" in "".join(capsys.readouterr())

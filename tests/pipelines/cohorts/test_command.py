@@ -210,6 +210,7 @@ def test_new_never_overwrites_a_file(run_command, capsys, tmp_path):
     [
         ("My Cohort", ".", "'My Cohort' is not a valid name: use lower-case"),
         ("mine", "none/such", "none/such: no such folder"),
+        ("mine_nest", ".", "'mine_nest' ends in _nest, like an output of another cohort"),
     ],
 )
 def test_new_explains_why_a_file_cannot_be_written(capsys, tmp_path, name, folder, message):
