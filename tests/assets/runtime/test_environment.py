@@ -51,7 +51,9 @@ def test_scratch_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: 
     assert workspace.data_folder.parent == tmp_path
     us = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: us + 1)
-    with pytest.raises(NestError, match=r"belongs to another user.*set NEST_SCRATCH_DIR to a folder of your own"):
+    with pytest.raises(
+        NestError, match=r"belongs to another user.*set NEST_SCRATCH_DIR to a folder of your own"
+    ):
         workspace.data_folder  # noqa: B018
     assert Workspace(data_dir=str(tmp_path / "data")).data_folder.exists(), (
         "a shared data folder may be intended"
