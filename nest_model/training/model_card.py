@@ -118,7 +118,7 @@ def _run(training: Mapping[str, Any]) -> list[str]:
     recipe = training["recipe"]
     least, most = recipe.get("thinning", (0.0, 0.0))
     frozen = training.get("frozen")
-    ours = recipe["examples_per_step"] != PAPER_EXAMPLES_PER_STEP or most > 0
+    differs_from_paper = recipe["examples_per_step"] != PAPER_EXAMPLES_PER_STEP or most > 0
     return [
         "## Training",
         f"AdamW {recipe['learning_rate']:g}, weight decay {recipe['weight_decay']:g}, "
@@ -127,7 +127,11 @@ def _run(training: Mapping[str, Any]) -> list[str]:
         f"{training['best_epoch'] + 1} is the best."
         + (f" Left as pretrained: {', '.join(frozen)}." if frozen else "")
         + (f" Each step drops {_share(least, most)} of the events." if most else "")
-        + (f" The paper takes {PAPER_EXAMPLES_PER_STEP} per step and drops none." if ours else "")
+        + (
+            f" The paper takes {PAPER_EXAMPLES_PER_STEP} per step and drops none."
+            if differs_from_paper
+            else ""
+        )
         + "\n",
     ]
 

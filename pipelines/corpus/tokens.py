@@ -256,13 +256,13 @@ def nearest_token(tokens: pl.DataFrame, vocabulary: pl.DataFrame) -> pl.DataFram
         tokens: token, each once.
         vocabulary: token, those with an id.
     """
-    with_id = vocabulary.select("token", found="token")
+    with_id = vocabulary.select("token", match="token")
     ancestors = tokens.select("token", at="token", nearest=pl.lit(None, pl.String))
     while ancestors.select((pl.col("nearest").is_null() & pl.col("at").is_not_null()).any()).item():
         ancestors = (
             ancestors.join(with_id, left_on="at", right_on="token", how="left")
-            .with_columns(nearest=pl.coalesce("nearest", "found"), at=parent_token(pl.col("at")))
-            .drop("found")
+            .with_columns(nearest=pl.coalesce("nearest", "match"), at=parent_token(pl.col("at")))
+            .drop("match")
         )
     return ancestors.select("token", "nearest")
 

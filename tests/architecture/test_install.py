@@ -38,13 +38,13 @@ def normal(name: str) -> str:
 
 def declared(extra: str) -> set[str]:
     """Return the distributions that an extra installs by name, those of the extras it names among them."""
-    found = {normal(re.split(r"[^\w.-]", line)[0]) for line in PROJECT["dependencies"]}
+    packages = {normal(re.split(r"[^\w.-]", line)[0]) for line in PROJECT["dependencies"]}
     for line in PROJECT["optional-dependencies"].get(extra, ()):
         if of_ours := re.fullmatch(r"nest\[(.+)\]", line):
-            found |= {name for other in of_ours[1].split(",") for name in declared(other)}
+            packages |= {name for other in of_ours[1].split(",") for name in declared(other)}
         else:
-            found.add(normal(re.split(r"[^\w.-]", line)[0]))
-    return found
+            packages.add(normal(re.split(r"[^\w.-]", line)[0]))
+    return packages
 
 
 def imported(file: Path) -> Iterator[str]:
@@ -96,11 +96,11 @@ def test_every_declared_package_is_pinned() -> None:
 )
 def test_a_command_without_its_extra_says_so_in_one_line(command: str, extra: str, library: str) -> None:
     bare = [sys.executable, "-S", "-m", command, "--help"]  # without any installed package
-    told = subprocess.run(bare, cwd=ROOT, capture_output=True, text=True)
-    assert told.returncode == 2
-    assert told.stdout == ""
+    process = subprocess.run(bare, cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 2
+    assert process.stdout == ""
     assert re.fullmatch(
-        rf"error: {library} is not installed, .* extra `{extra}`: pip install .*\n", told.stderr
+        rf"error: {library} is not installed, .* extra `{extra}`: pip install .*\n", process.stderr
     )
 
 
@@ -120,45 +120,45 @@ def setup(folder: Path, *arguments: str, **programs: str) -> subprocess.Complete
     for name, script in programs.items():
         (path / name).write_text(f"#!/bin/sh\n{script}\n")
         (path / name).chmod(0o755)
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHON", "MAKEFLAGS")}
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHON", "MAKEFLAGS")}
     return subprocess.run(
         [path / "make", "setup", *arguments],
         cwd=folder,
-        env=kept | {"PATH": str(path)},
+        env=environment | {"PATH": str(path)},
         capture_output=True,
         text=True,
     )
 
 
 # makes a .venv whose python does and says the same, as does it itself
-TELLS = (
-    'echo "{} $@" >> said; case "$*" in *venv*) mkdir -p .venv/bin && echo "exit 0" > .venv/bin/python;; esac'
-)
+TELLS = 'echo "{} $@" >> calls; case "$*" in *venv*) mkdir -p .venv/bin && echo "exit 0" > .venv/bin/python;; esac'
 A_SHIM = "echo 'pyenv: not found' >&2; exit 127"
 
 
 def test_setup_takes_the_first_python_that_starts(tmp_path: Path) -> None:
     tells = {"python3.12": TELLS.format("3.12"), "python3.13": TELLS.format("3.13")}
     finished = setup(tmp_path, **{"python3.11": A_SHIM}, **tells)
-    said = (tmp_path / "said").read_text()
-    assert "3.12 -m venv --clear .venv" in said, finished.stderr
-    assert "3.13" not in said
+    calls = (tmp_path / "calls").read_text()
+    assert "3.12 -m venv --clear .venv" in calls, finished.stderr
+    assert "3.13" not in calls
 
 
-def test_setup_takes_the_python_it_is_told(tmp_path: Path) -> None:
+def test_setup_takes_the_named_python(tmp_path: Path) -> None:
     setup(tmp_path, "PYTHON=other", other=TELLS.format("other"), **{"python3.11": TELLS.format("3.11")})
-    assert (tmp_path / "said").read_text() == "other -m venv --clear .venv\n"
+    assert (tmp_path / "calls").read_text() == "other -m venv --clear .venv\n"
 
 
 @pytest.mark.parametrize(
-    ("told", "python"), [((), ">=3.11,<3.14"), (("PYTHON=python3.13",), "python3.13")], ids=["any", "told"]
+    ("arguments", "python"),
+    [((), ">=3.11,<3.14"), (("PYTHON=python3.13",), "python3.13")],
+    ids=["any", "named"],
 )
-def test_setup_leaves_it_to_uv_where_there_is_one(told: tuple[str, ...], python: str, tmp_path: Path) -> None:
-    setup(tmp_path, *told, uv=TELLS.format("uv"), **{"python3.11": TELLS.format("3.11")})
-    made, installed = (tmp_path / "said").read_text().splitlines()
-    assert made == f"uv venv --quiet --seed --clear --python {python} .venv"
-    assert installed.startswith("uv pip install --reinstall-package nest --python .venv/bin/python ")
-    assert " --constraint constraints.txt " in installed
+def test_setup_uses_uv_when_it_is_installed(arguments: tuple[str, ...], python: str, tmp_path: Path) -> None:
+    setup(tmp_path, *arguments, uv=TELLS.format("uv"), **{"python3.11": TELLS.format("3.11")})
+    venv_call, install_call = (tmp_path / "calls").read_text().splitlines()
+    assert venv_call == f"uv venv --quiet --seed --clear --python {python} .venv"
+    assert install_call.startswith("uv pip install --reinstall-package nest --python .venv/bin/python ")
+    assert " --constraint constraints.txt " in install_call
 
 
 @pytest.mark.parametrize("uv", [{}, {"uv": "exit 2"}], ids=["pip", "uv"])
@@ -216,11 +216,11 @@ class Installed:
     def run(self, *command: str, **settings: str) -> subprocess.CompletedProcess[str]:
         """Run `python -m` this; without a home and settings of ours."""
         ours = ("NEST_", "DAGSTER_", "PYTHONPATH")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return subprocess.run(
             [str(self.python), "-m", *command],
             cwd=self.folder,
-            env=kept | {"HOME": str(self.folder.parent)} | settings,
+            env=environment | {"HOME": str(self.folder.parent)} | settings,
             capture_output=True,
             text=True,
         )
@@ -243,16 +243,16 @@ class Installed:
 @pytest.fixture
 def install(wheel: Path, tmp_path: Path) -> Iterator[Callable[[str], Installed]]:
     """Install the wheel with an extra; the environments, of gigabytes, are gone after the test."""
-    made: list[Installed] = []
+    environments: list[Installed] = []
 
     def with_extra(extra: str) -> Installed:
         place = tmp_path / extra
         place.mkdir()
-        made.append(Installed(wheel, extra, place))
-        return made[-1]
+        environments.append(Installed(wheel, extra, place))
+        return environments[-1]
 
     yield with_extra
-    for installed in made:
+    for installed in environments:
         shutil.rmtree(installed.python.parents[1])
 
 
@@ -282,9 +282,9 @@ def test_the_wheel_goes_from_raw_tables_to_scores(install: Callable[[str], Insta
     whole, model = install("assets"), install("model")
     assert model.has("dagster", "polars", "duckdb", "great_expectations", "sqlalchemy", "torch") == ["torch"]
     job = ("dagster", "job", "execute", "-m", "assets.definitions", "-j", "mimic_etl")
-    told = whole.run(*job, NEST_SYNTHETIC_PATIENTS="60", NEST_SYNTHETIC_TOKENS_PER_SET="20")
-    assert told.returncode == 0, told.stderr[-3000:]
-    assert "python -m assets.home" in told.stderr
+    process = whole.run(*job, NEST_SYNTHETIC_PATIENTS="60", NEST_SYNTHETIC_TOKENS_PER_SET="20")
+    assert process.returncode == 0, process.stderr[-3000:]
+    assert "python -m assets.home" in process.stderr
     data = whole.folder / "data" / "mimic"
     seqset, labels = data / "seqset", data / "cohorts" / "mimic_mortality" / "labels.parquet"
     whole.works("pipelines.synthetic", "mimic", "--patients", "20", "--seed", "9", "--out", "raw")

@@ -77,11 +77,11 @@ def count_gsns(gsn_counts: pl.DataFrame, gsn_to_atc: pl.DataFrame) -> GsnCount:
     with_numbers = split_gsns.with_columns(number=pl.col("gsn").list.eval(gsn_number(pl.element())))
     flags = with_numbers.select(
         "rows",
-        known=pl.col("number").list.eval(pl.element().is_in(known_gsns.implode())).list.any(),
-        mended=pl.col("number") != pl.col("gsn"),
+        is_known=pl.col("number").list.eval(pl.element().is_in(known_gsns.implode())).list.any(),
+        is_mended=pl.col("number") != pl.col("gsn"),
     ).filter(with_numbers["gsn"].list.len() > 0)
     return GsnCount(
-        *(int(part["rows"].sum()) for part in (flags, flags.filter("known"), flags.filter("mended")))
+        *(int(part["rows"].sum()) for part in (flags, flags.filter("is_known"), flags.filter("is_mended")))
     )
 
 

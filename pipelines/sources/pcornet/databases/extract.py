@@ -86,22 +86,22 @@ def extract_newest(
     """
     folder = folder.resolve()
     with writing(folder), sole_writer(folder.parent):
-        aside = folder.with_name(f"{folder.name}.next")
+        next_folder = folder.with_name(f"{folder.name}.next")
         restore(folder)
         _refuse_foreign_tables(folder)
         with source.snapshot() as reader:
             _require_columns(source, reader)
             harvest, origin = read_harvest(source, reader), _origin(source)
         accept(harvest)
-        if _is_current(folder, harvest, origin) and (read_manifest(folder) or not read_manifest(aside)):
-            _remove(aside)
+        if _is_current(folder, harvest, origin) and (read_manifest(folder) or not read_manifest(next_folder)):
+            _remove(next_folder)
             return extract(source, folder)
-        if not _is_current(aside, harvest, origin):
-            _remove(aside)
+        if not _is_current(next_folder, harvest, origin):
+            _remove(next_folder)
         difference = _find_difference(read_manifest(folder), _refresh_dates(harvest), origin)
         log.info("%s: %s: reading all", source.name, _reason_to_read(folder, difference))
-        manifest = extract(source, aside)
-        put_folder_in_place(aside, folder)
+        manifest = extract(source, next_folder)
+        put_folder_in_place(next_folder, folder)
     return manifest
 
 
