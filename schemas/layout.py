@@ -86,6 +86,11 @@ class Layout:
         """Folder of Parquet shards, one per bucket of subjects, with a card beside each."""
         return self.root / "seqset"
 
+    @property
+    def baskets(self) -> Path:
+        """Folder of Parquet files, one per bucket of users: baskets by product, where sets are baskets."""
+        return self.root / "baskets"
+
     def cohort(self, name: str) -> Path:
         """Folder with labels.parquet, attrition.csv and cohort.lock.yaml."""
         return self.root / "cohorts" / name

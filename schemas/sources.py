@@ -56,7 +56,7 @@ class SourceSpec:
     @property
     def tables_for_cohorts(self) -> tuple[str, ...]:
         """The tables that a cohort is derived from."""
-        return tuple(table for table in self.tables if table not in ("vocab", "seqset"))
+        return tuple(table for table in self.tables if table not in ("vocab", "seqset", "baskets"))
 
     @property
     def suites(self) -> dict[str, Callable[[Layout], Suite]]:
@@ -157,11 +157,13 @@ INSTACART = SourceSpec(
     raw_kinds=("csv",),
     tables=tables_of(
         BASKET_SUITES,
+        needs={"baskets": ("encounters", "events")},
         subjects="One row per user, in the provider's own split: whether the last order is `test` or `train`.",
         encounters="One row per order: its day, counted from the user's first, and whether its products are withheld.",
         events="One row per product in an order whose products are known.",
         vocab="Every product with its count in what may be fitted on: training users, and the past of test users.",
         seqset="SeqSet shards: one row per order, its products in no order, and the data card of the corpus.",
+        baskets="One row per order with its distinct products, those without a token too: what systems recommend from.",
     ),
     chain_about="extraction, tokens, pretraining, next baskets beside plain counting",
     # a basket has no order inside, and Instacart knows 100 orders of a user at most

@@ -22,6 +22,8 @@ from schemas.errors import NestError
 from schemas.seeds import DEFAULT, read_seed, read_seeds
 
 if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
     from nest_model.training.device import Device, Precision, Scaling
     from nest_model.training.runtime import Runtime
 
@@ -34,6 +36,7 @@ DESCRIPTION = (
 
 PATHS = {
     "boosted": "folder of the cohort's LightGBM model, whose settings the other boosters start from",
+    "baskets": "folder of the baskets of products (`baskets/`)",
     "labels": "label table of the cohort (`labels.parquet`)",
     "model": "folder of the trained model",
     "out": "folder to write the outputs to",
@@ -134,21 +137,7 @@ def parser() -> argparse.ArgumentParser:
     predict.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
     _device(predict)
 
-    next_set = _command(
-        commands, "next-set", _next_set, "score a pretrained model on the next sets of test patients"
-    )
-    _paths(next_set, "model", "seqset", "subjects", "vocab", "out")
-    next_set.add_argument(
-        "--target",
-        choices=("last_visible", "held_out"),
-        default="last_visible",
-        help="set of each patient to predict (default: last_visible)",
-    )
-    next_set.add_argument(
-        "--raw", type=Path, help="folder of the `held_out` file; needed for --target held_out"
-    )
-    next_set.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
-    _device(next_set)
+    _next_basket_command(commands)
 
     report = _command(commands, "report", _report, "write a page on all models of some cohorts")
     _paths(report, "root", "out")
@@ -167,6 +156,61 @@ def parser() -> argparse.ArgumentParser:
     cohort_report.add_argument("--cohort", required=True, help="name of the cohort")
     cohort_report.add_argument("--preset", required=True, help=PRESET)
     return main_parser
+
+
+def _next_basket_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = _command(
+        commands, "next-basket", _next_basket, "tune, fit and score a system that recommends next baskets"
+    )
+    command.add_argument("--system", required=True, help="name of the system; a wrong one prints all names")
+    command.add_argument(
+        "--option",
+        dest="settings",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="fix an option of the system, which tuning then leaves alone; may be given several times",
+    )
+    _paths(command, "baskets", "subjects", "out")
+    _next_basket_questions(command)
+    command.add_argument(
+        "--points",
+        type=int,
+        default=20,
+        help="number of points of the search on the validation users (default: 20); 1: the defaults, untuned",
+    )
+    command.add_argument(
+        "--pretrained", type=Path, help=f"{PATHS['pretrained']}; needed by the systems that start from NEST"
+    )
+    command.add_argument("--vocab", type=Path, help=f"{PATHS['vocab']}; needed with --pretrained")
+    command.add_argument("--key", default="", help="key of the code; what another key's run kept is ignored")
+    _seeds(command)
+    _device(command)
+
+
+def _next_basket_questions(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--target",
+        choices=("last_visible", "held_out"),
+        default="last_visible",
+        help="basket of each test user to predict (default: last_visible)",
+    )
+    command.add_argument(
+        "--raw", type=Path, help="folder of the `held_out` file; needed for --target held_out"
+    )
+    command.add_argument(
+        "--protocol",
+        choices=("official", "published"),
+        default="official",
+        help="official (the default): tune on validation users; published: as earlier studies, without tuning, every "
+        "user's last order in no history, and all histories to learn from",
+    )
+    command.add_argument(
+        "--query-time",
+        choices=("given", "expected"),
+        default="given",
+        help="day of the basket asked for: given (the default) by the data, or expected from the user's median gap",
+    )
 
 
 def _command(
@@ -334,13 +378,26 @@ def _predict(
     predict.predict(fabric=launch_fabric(device, precision, threads=threads), **options)
 
 
-def _next_set(
-    *, device: "Device", precision: "Precision", threads: int, seed: int, stop: StopRequest, **options: Any
+def _next_basket(
+    *,
+    system: str,
+    device: "Device",
+    precision: "Precision",
+    threads: int,
+    stop: StopRequest,
+    **options: Any,
 ) -> None:
-    from nest_model.next_set import score
-    from nest_model.training.device import launch_fabric
+    from threadpoolctl import threadpool_limits
 
-    score.score_next_sets(fabric=launch_fabric(device, precision, threads=threads), **options)
+    from nest_model.next_set.run import run
+
+    def fabric() -> "Fabric":
+        from nest_model.training.device import launch_fabric  # loads torch
+
+        return launch_fabric(device, precision, threads=threads)
+
+    with threadpool_limits(1, user_api="blas"):  # small products, for which several threads only spin
+        run(name=system, fabric=fabric, **options)
 
 
 def _lightgbm(

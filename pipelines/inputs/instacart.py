@@ -6,6 +6,7 @@ from pathlib import Path
 from pipelines.inputs.steps import SourceSteps, Step
 from pipelines.sources.instacart import corpus as instacart_corpus
 from pipelines.sources.instacart import steps as instacart
+from pipelines.sources.instacart.baskets import write_baskets
 from pipelines.sources.instacart.tables import READ, InstacartSource, find_source
 from pipelines.synthetic.instacart import write_instacart
 from schemas.cards import StepCard
@@ -21,6 +22,7 @@ class InstacartSteps(SourceSteps):
         "raw": ("pipelines.sources.instacart.steps", "pipelines.synthetic.instacart.write"),
         "vocab": ("pipelines.sources.instacart.corpus",),
         "seqset": ("pipelines.sources.instacart.corpus",),
+        "baskets": ("pipelines.sources.instacart.baskets",),
         "other": ("pipelines.sources.instacart.steps",),
     }
 
@@ -65,6 +67,9 @@ class InstacartSteps(SourceSteps):
     def seqset(self) -> Step:
         rules = self.settings.rules
         return Step(lambda: instacart_corpus.write_seqset(self.layout, rules), rules.model_dump())
+
+    def baskets(self) -> Step:
+        return Step(lambda: write_baskets(self.layout), reads_splits=False)
 
 
 def ready_instacart(settings: Settings, layout: Layout) -> InstacartSource:

@@ -5,6 +5,7 @@ Nothing here imports Great Expectations; `schemas.expectations.validation.valida
 
 from collections.abc import Callable
 
+from schemas.expectations.baskets import baskets
 from schemas.expectations.derivation import (
     basket_vocab_with_counts,
     seqset_with_derivation,
@@ -35,6 +36,7 @@ BASKET_SUITES: dict[str, Callable[[Layout], Suite]] = {
     "events": lambda layout: events(layout, usual=ORDERS),
     "vocab": basket_vocab_with_counts,
     "seqset": seqset,
+    "baskets": baskets,
 }
 """The same for baskets, whose buyers have neither date of birth nor sex."""
 

@@ -120,7 +120,12 @@ def setup(folder: Path, *arguments: str, **programs: str) -> subprocess.Complete
     for name, script in programs.items():
         (path / name).write_text(f"#!/bin/sh\n{script}\n")
         (path / name).chmod(0o755)
-    of_the_outer_make = ("PYTHON", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")  # the suite itself runs under `make test`
+    of_the_outer_make = (
+        "PYTHON",
+        "MAKEFLAGS",
+        "MFLAGS",
+        "MAKELEVEL",
+    )  # the suite itself runs under `make test`
     environment = {name: value for name, value in os.environ.items() if name not in of_the_outer_make}
     return subprocess.run(
         [path / "make", "setup", *arguments],

@@ -1,0 +1,123 @@
+"""Counting: what everybody buys, what the user bought, and both in turn or blended.
+
+The counts are per basket, of products and not of tokens. In short histories most of a user's counts are equal, and the
+rule for equal counts can move a row further than another system does, so it is an option of its own.
+"""
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from nest_model.next_set.baskets import Baskets
+from nest_model.next_set.questions import Histories, Known
+from nest_model.next_set.ranking import NO_PRODUCT, Ranking, TieOrder
+from nest_model.next_set.system import Fitted, Options
+
+Tie = Literal["popular", "recent", "first_seen"]
+TIES: tuple[Tie, ...] = ("popular", "recent", "first_seen")
+
+
+class TieOptions(Options):
+    """The rule for products that the user bought equally often."""
+
+    tie: Tie = Field(
+        "recent",
+        description="Order of equal counts: popular: everybody's counts; recent: the later last basket, then popular; "
+        "first_seen: the earlier first basket, then the earlier place in the cart.",
+    )
+
+
+def user_products(baskets: Baskets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return every distinct (user, product) of the baskets, sorted, and the pair of each line.
+
+    Returns:
+        user i64 [pairs], item i64 [pairs], pair i64 [lines].
+    """
+    keys = baskets.user_of_line.astype(np.int64) * baskets.products + baskets.items
+    pairs, pair_of_line = np.unique(keys, return_inverse=True)
+    return pairs // max(baskets.products, 1), pairs % max(baskets.products, 1), pair_of_line
+
+
+class Everybody(Fitted):
+    """The products most training baskets hold, for every user the same."""
+
+    def __init__(self, known: Known) -> None:
+        self.popularity = known.popularity()
+        self.order = TieOrder.by_popularity(self.popularity)
+        self.product_id = known.training.product_id
+        self.nameable = self.product_id[self.popularity > 0]
+
+    def rank(self, histories: Histories, k: int) -> Ranking:
+        top = np.argsort(self.order.place)[:k]
+        top = top[self.popularity[top] > 0]
+        ids = np.full(k, NO_PRODUCT, dtype=np.int64)
+        scores = np.full(k, np.nan, dtype=np.float32)
+        ids[: len(top)], scores[: len(top)] = self.product_id[top], self.popularity[top]
+        return Ranking(np.tile(ids, (len(histories), 1)), np.tile(scores, (len(histories), 1)))
+
+
+class OwnCounts(Fitted):
+    """The user's own products by how many of the user's baskets hold them, each basket worth r times the next.
+
+    With r = 1 these are plain counts.
+    """
+
+    def __init__(self, known: Known, *, decay: float = 1.0, tie: Tie = "popular") -> None:
+        self.decay, self.tie = decay, tie
+        self.everybody = Everybody(known)
+        self.nameable = known.training.product_id
+
+    def rank(self, histories: Histories, k: int) -> Ranking:
+        baskets = histories.baskets
+        user, item, pair = user_products(baskets)
+        weights = self.decay ** baskets.baskets_since[baskets.basket_of_line].astype(np.float64)
+        scores = np.bincount(pair, weights, minlength=len(user))
+        order = self.everybody.order
+        if self.tie == "popular":
+            return order.rank_pairs(len(histories), user, item, scores, baskets.product_id, k)
+        # a rank among all pairs, in which the rule has decided between equal scores
+        keys = self._tie_keys(baskets, pair, len(user))
+        ranks = np.empty(len(user))
+        ranks[np.lexsort((order.place[item], *keys, -scores))[::-1]] = np.arange(len(user))
+        ranking = order.rank_pairs(len(histories), user, item, ranks, baskets.product_id, k)
+        return Ranking(ranking.product_id, _scores_of(ranking, ranks, scores))
+
+    def _tie_keys(self, baskets: Baskets, pair: np.ndarray, pairs: int) -> tuple[np.ndarray, ...]:
+        """Return sort keys, the last the most important, that put the preferred of equal counts first."""
+        since = baskets.baskets_since[baskets.basket_of_line].astype(np.int64)
+        if self.tie == "recent":
+            latest = np.full(pairs, np.iinfo(np.int64).max)
+            np.minimum.at(latest, pair, since)
+            return (latest,)
+        most = int(baskets.cart_places.max(initial=0)) + 1
+        seen = np.full(pairs, np.iinfo(np.int64).max)
+        position = np.repeat(baskets.lengths, baskets.lines_of_user) - 1 - since
+        np.minimum.at(seen, pair, position * most + baskets.cart_places)
+        return (seen,)
+
+
+def _scores_of(ranking: Ranking, ranks: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return the scores of the ranked pairs, whose `scores` are ranks, as f32 [users, k]."""
+    score_of_rank = np.empty(len(ranks) + 1, dtype=np.float32)
+    score_of_rank[ranks.astype(np.int64)] = scores
+    listed = ranking.product_id != NO_PRODUCT
+    places = np.where(listed, np.nan_to_num(ranking.scores), 0).astype(np.int64)
+    return np.where(listed, score_of_rank[places], np.float32(np.nan))
+
+
+def fill(ranking: Ranking, filler: Ranking) -> Ranking:
+    """Return lists in which the places that are left hold the filler's products, best first, that are not there yet.
+
+    The filler's products score below the list's: -1, -2, ….
+    """
+    k = ranking.product_id.shape[1]
+    filled = Ranking(ranking.product_id.copy(), ranking.scores.copy())
+    for user in np.flatnonzero((ranking.product_id == NO_PRODUCT).any(axis=1)):
+        own = ranking.product_id[user][ranking.product_id[user] != NO_PRODUCT]
+        candidates = filler.product_id[user]
+        new = candidates[(candidates != NO_PRODUCT) & ~np.isin(candidates, own)][: k - len(own)]
+        filled.product_id[user, len(own) : len(own) + len(new)] = new
+        lowest = min(0.0, float(np.nanmin(ranking.scores[user], initial=0.0)))
+        filled.scores[user, len(own) : len(own) + len(new)] = lowest - 1 - np.arange(len(new))
+    return filled

@@ -1,0 +1,274 @@
+"""What is asked of a shop, under each protocol and target: whose next basket, from which history, after what training.
+
+Official: the provider's split. Training users with all their orders are what systems learn from; validation users are
+asked for their last order; test users for their last visible one, or for the hidden one.
+
+Published: as studies on this kind of data did it. Nothing is tuned and validation users train too; every user's last
+order is in no history, and the histories of all users, the test users' too, are what systems learn from.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+import pyarrow.compute as pc
+
+from nest_model.data.seqsets import offsets_of
+from nest_model.next_set.baskets import Baskets, OrderRows, read_orders
+from nest_model.next_set.held_out import read_held_out
+from schemas.contract import read_table
+from schemas.errors import InputError, NestError
+from schemas.tables.events import SUBJECTS
+from schemas.tables.seqset import TARGET_HIDDEN
+
+Protocol = Literal["official", "published"]
+Target = Literal["last_visible", "held_out"]
+QueryTime = Literal["given", "expected"]
+
+
+@dataclass(frozen=True)
+class Histories:
+    """The baskets of users up to a question, and the day the basket asked for is expected on."""
+
+    baskets: Baskets  # every user has at least one
+    query_days: np.ndarray  # f32 [users], since the user's first basket
+
+    def __len__(self) -> int:
+        return len(self.baskets)
+
+    def take(self, users: np.ndarray) -> Self:
+        """Return the users at these places."""
+        return replace(self, baskets=self.baskets.take(users), query_days=self.query_days[users])
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Histories and the distinct products of the baskets that came next; the products need not be the shop's."""
+
+    histories: Histories
+    truth_offsets: np.ndarray  # i64 [users + 1]
+    truth: np.ndarray  # i64 [truths], product ids, ascending within a user
+    left_out: dict[str, int]  # reason -> users without a question
+
+    def __len__(self) -> int:
+        return len(self.histories)
+
+    @property
+    def subject_id(self) -> np.ndarray:
+        """The users, i64 [users], ascending."""
+        return self.histories.baskets.subject_id
+
+    def take(self, users: np.ndarray) -> Self:
+        """Return the questions at these places."""
+        sizes = np.diff(self.truth_offsets)
+        is_taken = np.repeat(np.isin(np.arange(len(self)), users), sizes)
+        return replace(
+            self,
+            histories=self.histories.take(users),
+            truth_offsets=offsets_of(sizes[users]),
+            truth=self.truth[is_taken],
+        )
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a system may learn from."""
+
+    training: Baskets  # each user's last basket is what learning systems take as their label
+    test_histories: Baskets  # only for a system that declares itself transductive
+
+    @property
+    def histories(self) -> Baskets:
+        """The training users' baskets before their last; users with one basket have none."""
+        return self.training.first(self.training.lengths - 1)
+
+    def popularity(self) -> np.ndarray:
+        """Return how many training baskets hold each product, i64 [products]."""
+        return np.bincount(self.training.items, minlength=self.training.products)
+
+
+@dataclass(frozen=True)
+class Shop:
+    """All that one run of a system sees, and the questions it is scored on."""
+
+    known: Known
+    validation: Questions | None  # None under the published protocol
+    test: Questions
+
+
+def read_shop(
+    *,
+    baskets: Path,
+    subjects: Path,
+    target: Target,
+    protocol: Protocol = "official",
+    query_time: QueryTime = "given",
+    raw: Path | None = None,
+) -> Shop:
+    """Read a shop's baskets and split them into what is known and what is asked.
+
+    Args:
+        baskets: the folder of baskets/1.
+        subjects: the table of users and their splits.
+        raw: the folder of `held_out`; read only for that target.
+
+    Raises:
+        NestError: there is nothing to learn from or nothing to ask, or `held_out` is missing or unfit.
+    """
+    orders = read_orders(baskets)
+    split = _splits(orders, subjects)
+    parts = _Parts(orders, split, hidden=target == "held_out", published=protocol == "published")
+    if target == "held_out" and raw is None:
+        raise NestError("--target held_out needs --raw, the folder that holds held_out.")
+    held_out = read_held_out(raw) if target == "held_out" and raw else None
+    return parts.shop(held_out, query_time)
+
+
+def _splits(orders: OrderRows, subjects: Path) -> np.ndarray:
+    """Return the split of each order's user, as text [orders]."""
+    table = read_table(subjects, SUBJECTS).sort_by("subject_id")
+    ids = table["subject_id"].to_numpy()
+    place = np.minimum(np.searchsorted(ids, orders.subject_id), max(len(ids) - 1, 0))
+    if not len(ids) or (missing := int(np.count_nonzero(ids[place] != orders.subject_id))):
+        count = missing if len(ids) else len(orders.subject_id)
+        raise NestError(
+            f"{subjects}: lacks the users of {count:,} orders; the users and the baskets must come from one run."
+        )
+    splits: np.ndarray = pc.fill_null(table["split"], "train").to_numpy(zero_copy_only=False)[place]
+    return splits
+
+
+class _Parts:
+    """The orders of a shop by their role."""
+
+    def __init__(self, orders: OrderRows, split: np.ndarray, *, hidden: bool, published: bool) -> None:
+        self.orders, self.published = orders, published
+        self.is_filled = orders.sizes > 0
+        self.is_test, self.is_validation = split == "test", split == "val"
+        last_filled = _is_last(orders.subject_id, self.is_filled)
+        hidden_orders = _is_last(orders.subject_id, orders.flags & TARGET_HIDDEN != 0)
+        self.is_test_target = self.is_test & (hidden_orders if hidden else last_filled)
+        # what a learning user is asked for: under the published protocol, it is in no history at all
+        is_training_target = last_filled & ~self.is_test
+        self.is_withheld = self.is_test_target | (is_training_target & (self.is_validation | published))
+        self.is_validation_target = is_training_target & self.is_validation
+
+    def shop(self, held_out: tuple[np.ndarray, np.ndarray] | None, query_time: QueryTime) -> Shop:
+        is_known = self.is_filled & ~self.is_withheld
+        # after the target nothing is known: where the target is the last visible order, that is nothing filled anyway
+        is_learnt = is_known if self.published else is_known & ~self.is_test & ~self.is_validation
+        if not is_learnt.any():
+            raise NestError(
+                "baskets: no user to learn from has a basket; give users whose last order is `train`."
+            )
+        products = np.unique(self.orders.product_ids[np.repeat(is_known, self.orders.sizes)])
+        known = Known(self._baskets(is_learnt, products), self._baskets(is_known & self.is_test, products))
+        validation = None
+        if not self.published and self.is_validation_target.any():
+            roles = self.is_validation, self.is_validation_target
+            validation = self._questions(*roles, is_known, products, None, query_time)
+        test = self._questions(self.is_test, self.is_test_target, is_known, products, held_out, query_time)
+        if not len(test):
+            raise NestError(
+                "subjects: no user of the test split has a basket to predict and an earlier one "
+                f"({', '.join(f'{reason}: {count:,}' for reason, count in test.left_out.items())})."
+            )
+        return Shop(known, validation, test)
+
+    def _baskets(self, is_chosen: np.ndarray, products: np.ndarray) -> Baskets:
+        return self.orders.baskets(np.flatnonzero(is_chosen), products)
+
+    def _questions(
+        self,
+        is_of_split: np.ndarray,
+        is_target: np.ndarray,
+        is_known: np.ndarray,
+        products: np.ndarray,
+        held_out: tuple[np.ndarray, np.ndarray] | None,
+        query_time: QueryTime,
+    ) -> Questions:
+        orders = self.orders
+        users = len(np.unique(orders.subject_id[is_of_split]))
+        targets = np.flatnonzero(is_target)
+        target_place, truth = (
+            _lines_of(targets, orders) if held_out is None else _held_out_lines(targets, orders, *held_out)
+        )
+        has_truth = np.isin(np.arange(len(targets)), target_place)
+        is_of_target_user = np.isin(orders.subject_id, orders.subject_id[targets])
+        histories = self._baskets(is_known & is_of_target_user, products)
+        has_history = np.isin(orders.subject_id[targets], histories.subject_id)
+        is_asked = has_truth & has_history
+        left_out = {
+            "no_target": users - int(has_truth.sum()),
+            "no_history": int((has_truth & ~has_history).sum()),
+        }
+        place_among_asked = np.cumsum(is_asked) - 1
+        is_kept = is_asked[target_place]
+        pairs = np.unique(np.stack([place_among_asked[target_place[is_kept]], truth[is_kept]]), axis=1)
+        asked = targets[is_asked]
+        chosen = np.searchsorted(histories.subject_id, orders.subject_id[asked])
+        histories = histories.take(chosen)
+        days = orders.days[asked] if query_time == "given" else expected_days(histories)
+        return Questions(
+            Histories(histories, days.astype(np.float32)),
+            offsets_of(np.bincount(pairs[0], minlength=len(asked))),
+            pairs[1],
+            left_out,
+        )
+
+
+def expected_days(histories: Baskets) -> np.ndarray:
+    """Return the day each user's next basket is expected on, f32 [users]: the last day plus the user's median gap.
+
+    A user with one basket has no gap of their own: the median of all gaps stands for it, 0 where nobody has one.
+    """
+    gaps = np.diff(histories.days)
+    is_within_user = np.diff(histories.user_of_basket) == 0
+    gaps, user = gaps[is_within_user], histories.user_of_basket[1:][is_within_user]
+    order = np.lexsort((gaps, user))
+    counts = np.bincount(user, minlength=len(histories))
+    starts = offsets_of(counts)[:-1]
+    fallback = float(np.median(gaps)) if len(gaps) else 0.0
+    sorted_gaps = np.append(gaps[order], 0.0)
+    low = sorted_gaps[np.minimum(starts + np.maximum(counts - 1, 0) // 2, len(sorted_gaps) - 1)]
+    high = sorted_gaps[np.minimum(starts + counts // 2, len(sorted_gaps) - 1)]
+    median = np.where(counts > 0, (low + high) / 2, fallback)
+    days: np.ndarray = histories.days[histories.basket_offsets[1:] - 1] + median
+    return days.astype(np.float32)
+
+
+def _is_last(subject_id: np.ndarray, is_candidate: np.ndarray) -> np.ndarray:
+    """Return whether each order is its user's last candidate, bool [orders]."""
+    candidates = np.flatnonzero(is_candidate)
+    subject = subject_id[candidates]
+    is_last = np.zeros(len(subject_id), dtype=bool)
+    is_last[candidates[np.append(subject[1:] != subject[:-1], True)[: len(subject)]]] = True
+    return is_last
+
+
+def _lines_of(targets: np.ndarray, orders: OrderRows) -> tuple[np.ndarray, np.ndarray]:
+    """Return the place among `targets` and the product id of each of their lines."""
+    return np.repeat(np.arange(len(targets)), orders.sizes[targets]), orders.product_ids[
+        orders.lines(targets)
+    ]
+
+
+def _held_out_lines(
+    targets: np.ndarray, orders: OrderRows, order_id: np.ndarray, product_id: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the place among `targets` and the product id of each line of `held_out`.
+
+    Raises:
+        InputError: a line names an order that is not hidden, or no order.
+    """
+    by_id = np.argsort(orders.encounter_id[targets], kind="stable")
+    ids = orders.encounter_id[targets][by_id]
+    place = np.minimum(np.searchsorted(ids, order_id), max(len(ids) - 1, 0))
+    is_match = ids[place] == order_id if len(ids) else np.zeros(len(order_id), dtype=bool)
+    if count := int(np.count_nonzero(~is_match)):
+        raise InputError(
+            f"held_out: {count:,} of {len(order_id):,} lines name an order that is not hidden. Give the products of "
+            "the hidden orders alone."
+        )
+    return by_id[place], product_id

@@ -1,0 +1,336 @@
+"""Run one system on one shop: tune it, fit it with each seed, rank the test users' products and score the lists.
+
+Everything is kept as soon as it is there, so that a killed run goes on where it was: the trials of the search, and the
+lists of each seed. What was found is in files whose bytes an undisturbed run would have written too; what it cost is in
+`cost.json` alone.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from nest_model.next_set import metrics, tuning
+from nest_model.next_set.frequent import Everybody, fill
+from nest_model.next_set.questions import Protocol, QueryTime, Questions, Shop, Target, read_shop
+from nest_model.next_set.ranking import LISTED, NO_PRODUCT, K, Ranking, tie_share
+from nest_model.next_set.system import System, Tools, load_system, read_options
+from nest_model.process import peak_mib
+from nest_model.training.telemetry import Telemetry
+from schemas.contract import read_table, write_table
+from schemas.io.hashing import file_sha256
+from schemas.io.outputs import write_json
+from schemas.suppress import SMALLEST_SHOWN, suppress_small
+from schemas.tables.next_sets import NEXT_SET_SCORES, RANKINGS
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+POINTS = 20
+TOO_FEW = f"withheld: under {SMALLEST_SHOWN} users"
+
+
+def run(
+    *,
+    name: str,
+    settings: Sequence[str],
+    baskets: Path,
+    subjects: Path,
+    raw: Path | None,
+    target: Target,
+    protocol: Protocol,
+    query_time: QueryTime,
+    points: int,
+    seeds: Sequence[int],
+    out: Path,
+    pretrained: Path | None,
+    vocab: Path | None,
+    key: str,
+    fabric: "Callable[[], Fabric]",
+    telemetry: Telemetry,
+) -> None:
+    """Write `metrics.json`, `trials.json`, `rankings.parquet`, `scores.parquet` and `cost.json`.
+
+    Args:
+        name: of the system.
+        settings: `key=value` texts that fix options.
+        points: of the search; 1, and the published protocol: the defaults alone.
+        seeds: one fit each; a system without a random start is fitted once, with the first.
+        key: of the code, for what an earlier run kept.
+
+    Raises:
+        NestError: the system, an option or the input does not fit; nothing is scored.
+    """
+    system = load_system(name)
+    fixed = read_options(name, system, settings)
+    shop = read_shop(
+        baskets=baskets, subjects=subjects, target=target, protocol=protocol, query_time=query_time, raw=raw
+    )
+    tools = Tools(telemetry, fabric, out / "work", pretrained, vocab)
+    seeds = seeds if system.traits.has_random_start else seeds[:1]
+    state = _State(
+        out,
+        key=_key(
+            key, name, fixed, points, protocol, query_time, target, _fingerprint(shop), _backbone(tools)
+        ),
+    )
+    start, cpu = time.monotonic(), time.process_time()
+    trials, options = _tuned(system, fixed, shop, tools, points, seeds[0], state)
+    tuned_cpu = time.process_time() - cpu
+    rankings, costs = {}, {}
+    progress = telemetry.progress("seeds", total=len(seeds), unit="seeds")
+    for seed in seeds:
+        rankings[seed], costs[str(seed)] = _ranked(system, options, shop, tools, seed, state)
+        rankings[seed].refuse_invalid(name)
+        progress.advance(1)
+    content: dict[str, Any] = {
+        "system": name,
+        "title": system.title,
+        "about": system.about,
+        "is_control": system.is_control,
+        "traits": asdict(system.traits),
+        "options": options,
+        "fixed_options": sorted(fixed),
+        "points": len(trials),
+        "protocol": protocol,
+        "target": target,
+        "query_time": query_time,
+        "seeds": list(seeds),
+        "users": suppress_small(len(shop.test)),
+        "left_out": {reason: suppress_small(count) for reason, count in shop.test.left_out.items()},
+        "products": shop.known.training.products,
+    }
+    filler = Everybody(shop.known).rank(shop.test.histories, 2 * LISTED)
+    lists = {False: rankings}
+    if system.traits.ranks_only_repeats:
+        lists[True] = {seed: fill(ranking, filler) for seed, ranking in rankings.items()}
+    write_table(
+        _rankings_table(rankings, shop.test), out / "rankings.parquet", RANKINGS, made_by="next-basket"
+    )
+    write_table(
+        _scores_table(lists, shop.test), out / "scores.parquet", NEXT_SET_SCORES, made_by="next-basket"
+    )
+    nameable = state.read_nameable()
+    content["unnamed_share"] = round(metrics.unnamed_share(shop.test, nameable), 6)
+    content["results"] = {
+        "filled" if is_filled else "own": _summary(each, shop.test) for is_filled, each in lists.items()
+    }
+    write_json(
+        out / "trials.json", {"trials": [trial.model_dump(exclude={"cpu_seconds"}) for trial in trials]}
+    )
+    write_json(out / "metrics.json", content)
+    cost = {
+        "tuning_cpu_seconds": [trial.cpu_seconds for trial in trials],
+        "seeds": costs,
+        "peak_mib": round(peak_mib()),
+        "wall_seconds": round(time.monotonic() - start, 1),
+        "cpu_seconds": round(time.process_time() - cpu, 1),
+        "cpu_seconds_of_tuning": round(tuned_cpu, 1),
+    }
+    write_json(out / "cost.json", cost)
+    result = content["results"]["own"]
+    telemetry.result({metric: result[metric] for metric in ("recall", "ndcg") if result[metric] is not None})
+
+
+def _tuned(
+    system: type[System],
+    fixed: Mapping[str, Any],
+    shop: Shop,
+    tools: Tools,
+    count: int,
+    seed: int,
+    state: "_State",
+) -> tuple[list[tuning.Trial], dict[str, Any]]:
+    """Return the trials of the search and the options it chose; none under the published protocol."""
+    default = system.Options(**fixed).model_dump()
+    if shop.validation is None or count < 2 or not system.search:
+        return [], default
+    trials = tuning.tune(
+        system,
+        fixed,
+        known=shop.known,
+        validation=shop.validation,
+        tools=tools,
+        count=count,
+        seed=seed,
+        finished=state.trials(),
+        save=state.save_trials,
+    )
+    return trials, tuning.best(trials).options
+
+
+def _ranked(
+    system: type[System], options: Mapping[str, Any], shop: Shop, tools: Tools, seed: int, state: "_State"
+) -> tuple[Ranking, dict[str, float]]:
+    """Return the test users' lists of one seed and what they cost, kept from an earlier run or made now."""
+    if (kept := state.ranking(seed, shop.test)) is not None:
+        return kept
+    start, cpu = time.monotonic(), time.process_time()
+    fitted = system(system.Options(**options), tools).fit(shop.known, shop.validation, seed)
+    fit_cost = {"fit_wall_seconds": time.monotonic() - start, "fit_cpu_seconds": time.process_time() - cpu}
+    start, cpu = time.monotonic(), time.process_time()
+    ranking = fitted.rank(shop.test.histories, LISTED)
+    rank_cost = {"rank_wall_seconds": time.monotonic() - start, "rank_cpu_seconds": time.process_time() - cpu}
+    cost = {name: round(seconds, 2) for name, seconds in (fit_cost | rank_cost).items()}
+    state.save_ranking(seed, ranking, shop.test, cost, fitted.nameable)
+    return ranking, cost
+
+
+class _State:
+    """What a run has finished, below its folder; another key's is ignored."""
+
+    def __init__(self, out: Path, *, key: str) -> None:
+        self._folder, self._key = out / "state", key
+
+    def trials(self) -> list[tuning.Trial]:
+        content = self._read("trials")
+        return [tuning.Trial(**trial) for trial in content["trials"]] if content else []
+
+    def save_trials(self, trials: list[tuning.Trial]) -> None:
+        self._write("trials", {"trials": [trial.model_dump() for trial in trials]})
+
+    def ranking(self, seed: int, questions: Questions) -> tuple[Ranking, dict[str, float]] | None:
+        content = self._read(f"seed-{seed}")
+        if content is None:
+            return None
+        table = read_table(self._folder / f"seed-{seed}.parquet", RANKINGS)
+        return _ranking_of(table, len(questions)), content["cost"]
+
+    def save_ranking(
+        self,
+        seed: int,
+        ranking: Ranking,
+        questions: Questions,
+        cost: Mapping[str, float],
+        nameable: np.ndarray,
+    ) -> None:
+        table = _rankings_table({seed: ranking}, questions)
+        write_table(table, self._folder / f"seed-{seed}.parquet", RANKINGS, made_by="next-basket")
+        self._write("nameable", {"product_ids": nameable.tolist()})
+        self._write(f"seed-{seed}", {"cost": dict(cost)})
+
+    def read_nameable(self) -> np.ndarray:
+        content = self._read("nameable")
+        return np.array(content["product_ids"] if content else [], dtype=np.int64)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        path = self._folder / f"{name}.json"
+        if not path.exists():
+            return None
+        content: dict[str, Any] = json.loads(path.read_text())
+        return content if content.get("key") == self._key else None
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_json(self._folder / f"{name}.json", {"key": self._key, **content})
+
+
+def _key(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
+
+
+def _fingerprint(shop: Shop) -> str:
+    """Return a hash of all that a system can see and of what it is asked."""
+    digest = hashlib.sha256()
+    questions = [part for part in (shop.validation, shop.test) if part is not None]
+    parts = [shop.known.training, shop.known.test_histories, *(part.histories.baskets for part in questions)]
+    arrays = [array for part in parts for array in vars(part).values() if isinstance(array, np.ndarray)]
+    arrays += [
+        array for part in questions for array in (part.histories.query_days, part.truth_offsets, part.truth)
+    ]
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _backbone(tools: Tools) -> list[str]:
+    """Return the hashes of the pretrained model's files."""
+    if tools.pretrained is None:
+        return []
+    return [file_sha256(path) for path in sorted(tools.pretrained.glob("*.safetensors"))]
+
+
+def _rankings_table(rankings: Mapping[int, Ranking], questions: Questions) -> pa.Table:
+    tables = []
+    for seed, ranking in rankings.items():
+        listed = ranking.product_id != NO_PRODUCT
+        offsets = pa.array(np.concatenate([[0], np.cumsum(listed.sum(axis=1))]), pa.int32())
+        columns = {
+            "seed": np.full(len(ranking), seed),
+            "subject_id": questions.subject_id,
+            "product_ids": pa.ListArray.from_arrays(offsets, pa.array(ranking.product_id[listed])),
+            "scores": pa.ListArray.from_arrays(offsets, pa.array(ranking.scores[listed])),
+        }
+        tables.append(pa.table(columns))
+    return pa.concat_tables(tables)
+
+
+def _ranking_of(table: pa.Table, users: int) -> Ranking:
+    """Return the lists of one seed's table."""
+    column = table["product_ids"].combine_chunks()
+    sizes = np.diff(column.offsets.to_numpy())
+    is_listed = np.arange(LISTED) < sizes[:, None]
+    ranking = Ranking(
+        np.full((users, LISTED), NO_PRODUCT, dtype=np.int64),
+        np.full((users, LISTED), np.nan, dtype=np.float32),
+    )
+    ranking.product_id[is_listed] = column.flatten().to_numpy()
+    ranking.scores[is_listed] = table["scores"].combine_chunks().flatten().to_numpy()
+    return ranking
+
+
+def _scores_table(lists: Mapping[bool, Mapping[int, Ranking]], questions: Questions) -> pa.Table:
+    tables = []
+    for is_filled, rankings in lists.items():
+        for seed, ranking in rankings.items():
+            scores, longer = (metrics.score_rankings(ranking, questions, k) for k in (K, 2 * K))
+            columns = {
+                "seed": np.full(len(questions), seed),
+                "is_filled": np.full(len(questions), is_filled),
+                "subject_id": questions.subject_id,
+                "baskets": questions.histories.baskets.lengths,
+                "truths": scores.truths,
+                "repeat_truths": scores.repeat_truths,
+                **scores.values,
+                "recall_at_20": longer.values["recall"],
+                "ndcg_at_20": longer.values["ndcg"],
+            }
+            tables.append(
+                pa.table({name: pa.array(column, from_pandas=True) for name, column in columns.items()})
+            )
+    return pa.concat_tables(tables)
+
+
+def _summary(rankings: Mapping[int, Ranking], questions: Questions) -> dict[str, Any]:
+    """Return the mean of every metric over users and seeds, and what the lists are like; of few users nothing."""
+    if len(questions) < SMALLEST_SHOWN:
+        return dict.fromkeys((*metrics.METRICS, "recall_at_20", "ndcg_at_20"), None) | {"note": TOO_FEW}
+    means: dict[str, list[float]] = {}
+    for ranking in rankings.values():
+        scores, longer = (metrics.score_rankings(ranking, questions, k) for k in (K, 2 * K))
+        more = {f"{name}_at_20": longer.values[name] for name in ("recall", "ndcg")}
+        for name, values in (scores.values | more).items():
+            means.setdefault(name, []).append(_mean(values))
+    first = next(iter(rankings.values()))
+    top = first.product_id[:, :K]
+    return {
+        **{name: _rounded(np.mean(values)) for name, values in means.items()},
+        "tie_share": _rounded(tie_share(first, K)),
+        "distinct_products": len(np.unique(top[top != NO_PRODUCT])),
+        "note": "",
+    }
+
+
+def _mean(values: np.ndarray) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+
+
+def _rounded(value: Any) -> float | None:
+    return round(float(value), 6) if np.isfinite(value) else None

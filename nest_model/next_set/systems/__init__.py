@@ -1,0 +1,1 @@
+"""One module per system that recommends next baskets; each ends with SYSTEM, its class."""

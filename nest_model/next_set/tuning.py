@@ -1,0 +1,82 @@
+"""Random search of a system's options on the validation users: the same number of points for every system."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+from sklearn.model_selection import ParameterSampler
+
+from nest_model.next_set.metrics import score_rankings
+from nest_model.next_set.questions import Known, Questions
+from nest_model.next_set.ranking import K
+from nest_model.next_set.system import System, Tools
+
+
+class Trial(BaseModel):
+    """One point of a search and what it gave on the validation users."""
+
+    model_config = ConfigDict(frozen=True)
+
+    options: dict[str, Any]
+    ndcg: float
+    recall: float
+    cpu_seconds: float
+
+
+def points(system: type[System], fixed: Mapping[str, Any], count: int, seed: int) -> list[dict[str, Any]]:
+    """Return the options of each trial: the defaults first, then random draws; fewer where there are no more.
+
+    Args:
+        fixed: the options that the user fixed, in every point.
+        count: the most points; 1 is the defaults alone.
+    """
+    space = {name: list(values) for name, values in system.search.items() if name not in fixed}
+    default = system.Options(**fixed).model_dump()
+    drawn = [default]
+    combinations = int(np.prod([len(values) for values in space.values()])) if space else 1
+    sampler = ParameterSampler(space, min(count, combinations), random_state=seed) if space else []
+    for values in sampler:
+        point = default | values
+        if point not in drawn:
+            drawn.append(point)
+    return drawn[:count]
+
+
+def tune(
+    system: type[System],
+    fixed: Mapping[str, Any],
+    *,
+    known: Known,
+    validation: Questions,
+    tools: Tools,
+    count: int,
+    seed: int,
+    finished: Sequence[Trial],
+    save: Callable[[list[Trial]], None],
+) -> list[Trial]:
+    """Try each point on the validation users and return all trials, in order.
+
+    Args:
+        finished: the trials an earlier run of the same search finished.
+        save: called with all trials after each.
+    """
+    trials = list(finished)
+    wanted = points(system, fixed, count, seed)
+    progress = tools.telemetry.progress("tuning", total=len(wanted), unit="points", initial_units=len(trials))
+    for trial, options in list(enumerate(wanted))[len(trials) :]:
+        start = time.process_time()
+        fitted = system(system.Options(**options), tools).fit(known, validation, seed)
+        scores = score_rankings(fitted.rank(validation.histories, K), validation, K)
+        means = {name: float(scores.values[name].mean()) for name in ("ndcg", "recall")}
+        trials.append(Trial(options=options, cpu_seconds=round(time.process_time() - start, 2), **means))
+        save(trials)
+        tools.telemetry.trial(trial, means)
+        progress.advance(1)
+    return trials
+
+
+def best(trials: Sequence[Trial]) -> Trial:
+    """Return the trial with the highest NDCG, the earliest of equals."""
+    return max(trials, key=lambda trial: trial.ndcg)
