@@ -139,6 +139,17 @@ def parser() -> argparse.ArgumentParser:
 
     _next_basket_command(commands)
 
+    comparison = _command(
+        commands,
+        "next-basket-report",
+        _next_basket_report,
+        "compare systems that recommend next baskets on a page",
+    )
+    comparison.add_argument(
+        "--systems", type=Path, required=True, help="folder with the output folder of each system"
+    )
+    _paths(comparison, "out")
+
     report = _command(commands, "report", _report, "write a page on all models of some cohorts")
     _paths(report, "root", "out")
     report.add_argument(
@@ -398,6 +409,12 @@ def _next_basket(
 
     with threadpool_limits(1, user_api="blas"):  # small products, for which several threads only spin
         run(name=system, fabric=fabric, **options)
+
+
+def _next_basket_report(*, stop: StopRequest, **options: Any) -> None:
+    from nest_model.next_set.report import write_next_basket_report
+
+    write_next_basket_report(**options)
 
 
 def _lightgbm(

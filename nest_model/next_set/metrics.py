@@ -14,6 +14,7 @@ import numpy as np
 from nest_model.data.seqsets import offsets_of
 from nest_model.next_set.questions import Questions
 from nest_model.next_set.ranking import NO_PRODUCT, Ranking
+from schemas.suppress import SMALLEST_SHOWN
 
 SCORES = ("recall", "ndcg", "ndcg_all_truth", "ndcg_fixed_k", "hit")
 PARTS = ("recall_repeat_part", "recall_explore_part", "ndcg_repeat_part", "ndcg_explore_part")
@@ -84,6 +85,17 @@ def oracle(questions: Questions, k: int, *, repeats_only: bool = False) -> Ranki
     ids = np.full((len(questions), k), NO_PRODUCT, dtype=np.int64)
     ids[user[is_listed], place[is_listed]] = truth[is_listed]
     return Ranking(ids, np.where(ids == NO_PRODUCT, np.nan, 0.0).astype(np.float32))
+
+
+def disclosable_mean(values: np.ndarray) -> float | None:
+    """Return the mean over the users that have a value, [users]; None if they are under eleven."""
+    has_value = np.isfinite(values)
+    return rounded(values[has_value].mean()) if has_value.sum() >= SMALLEST_SHOWN else None
+
+
+def rounded(value: float) -> float | None:
+    """Return a number with six decimals; None if it is not finite."""
+    return round(float(value), 6) if np.isfinite(value) else None
 
 
 def unnamed_share(questions: Questions, product_ids: np.ndarray) -> float:

@@ -1,42 +1,90 @@
-"""Next-set scores as a table with intervals and as a figure."""
+"""Figures of next-basket systems: scores with intervals, what is bought again or new, and recall by group of users.
 
-from collections.abc import Mapping
+Nothing here withholds anything: of under eleven users no figure is drawn.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nest_model.next_set.score import METRICS, YARDSTICK
-from nest_model.report import figures
-from schemas.suppress import WITHHELD
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-WORDS = {
-    YARDSTICK: "The user's most frequent",
-    "nest_head": "NEST, set head",
-    "nest_mask": "NEST, token head at [MASK]",
-    "nest_cls": "NEST, token head at [CLS]",
-}
-PANELS = dict(zip(METRICS, ("Recall@10", "NDCG@10"), strict=True))
+from nest_model.report.figures import FAINT, INK, styled
+
+BLUE, ORANGE, GREEN, PINK, SKY, YELLOW = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"
+COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, YELLOW)
+MARKERS = "osD^vP"
+PANELS = {"recall": "Recall@10", "ndcg": "NDCG@10"}
 
 
-def rows(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return one row per model: each metric with its 95 % interval, and the difference to the baseline."""
-    table = []
-    for name, words in WORDS.items():
-        scores, difference = metrics["models"][name], metrics["models"].get(f"{name}_less_{YARDSTICK}")
-        row = {"": words} | {PANELS[metric]: _with_interval(scores[metric], ".3f") for metric in METRICS}
-        differs = _with_interval(difference["recall_at_10"], "+.3f") if difference else "–"
-        table.append(row | {"Recall@10 less the most frequent's": differs})
-    return table
+def colour(row: Mapping[str, Any]) -> str:
+    """Return the colour of a row: NEST's forms blue, controls grey, all others orange."""
+    if row["is_control"]:
+        return FAINT
+    return BLUE if row["name"].startswith("nest") else ORANGE
 
 
-def _with_interval(score: Mapping[str, float | None], form: str) -> str:
-    if score["value"] is None:
-        return WITHHELD
-    return f"{score['value']:{form}} ({score['low']:{form}} to {score['high']:{form}})"
+@styled
+def scores(rows: Sequence[Mapping[str, Any]], *, yardstick: str | None) -> Figure:
+    """Draw recall and NDCG of every row with its 95 % interval, the best NDCG on top."""
+    shown = sorted(rows, key=lambda row: row["scores"]["ndcg"]["value"])
+    figure = Figure(figsize=(8.4, 0.9 + 0.26 * len(shown)), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, (metric, title) in zip(panels, PANELS.items(), strict=True):
+        for place, row in enumerate(shown):
+            score = row["scores"][metric]
+            axes.plot([score["low"], score["high"]], [place, place], color=colour(row), linewidth=1.6)
+            axes.plot(score["value"], place, "o", color=colour(row), markersize=5.5, markeredgecolor="white")
+            if row["name"] == yardstick:
+                axes.axvline(score["value"], color=FAINT, linewidth=0.9, linestyle=(0, (4, 3)))
+        axes.set_title(title)
+        axes.grid(axis="x")
+    _name_rows(panels[0], [row["title"] for row in shown])
+    panels[1].tick_params(axis="y", length=0)
+    return figure
 
 
-def overview(metrics: Mapping[str, Any]) -> bytes:
-    """Return the scores as a PNG: a dot with its interval for each model, one panel per metric."""
-    lines = [
-        {"task": words, ("most_frequent" if name == YARDSTICK else "nest"): metrics["models"][name]}
-        for name, words in WORDS.items()
-    ]
-    return figures.png(figures.results_overview(lines, panels=PANELS, chance={}, is_vertical=True))
+@styled
+def parts(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw each row's recall as the part from products bought before and the part from new ones."""
+    shown = sorted(rows, key=lambda row: row["scores"]["recall"]["value"])
+    figure = Figure(figsize=(7, 1.1 + 0.26 * len(shown)), layout="constrained")
+    axes = figure.subplots()
+    repeats = [row["scores"]["recall_repeat_part"] for row in shown]
+    new = [row["scores"]["recall_explore_part"] for row in shown]
+    places = range(len(shown))
+    axes.barh(places, repeats, height=0.7, color=BLUE, label="bought before")
+    axes.barh(places, new, left=repeats, height=0.7, color=YELLOW, label="new to the user")
+    axes.set_title("Recall@10, by where the product comes from")
+    axes.grid(axis="x")
+    axes.legend(loc="lower right")
+    _name_rows(axes, [row["title"] for row in shown])
+    return figure
+
+
+@styled
+def groups(table: Sequence[Mapping[str, Any]], titles: Mapping[str, str], *, title: str, x: str) -> Figure:
+    """Draw recall over groups of users, a line per system.
+
+    Args:
+        titles: the rows to draw and their names.
+    """
+    figure = Figure(figsize=(5.6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for place, (name, words) in enumerate(titles.items()):
+        values = [group["recall"][name] for group in table]
+        axes.plot(range(len(table)), values, marker=MARKERS[place % 6], color=COLOURS[place % 6], label=words)
+    axes.set_xticks(range(len(table)), [group["label"] for group in table])
+    axes.set_xlabel(x)
+    axes.set_ylabel("Recall@10")
+    axes.set_ylim(bottom=0)
+    axes.set_title(title)
+    axes.grid(axis="y")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.spines["left"].set_visible(False)

@@ -20,7 +20,7 @@ from nest_model.next_set import metrics, tuning
 from nest_model.next_set.frequent import Everybody, fill
 from nest_model.next_set.questions import Protocol, QueryTime, Questions, Shop, Target, read_shop
 from nest_model.next_set.ranking import LISTED, NO_PRODUCT, K, Ranking, tie_share
-from nest_model.next_set.system import System, Tools, load_system, read_options
+from nest_model.next_set.system import Fitted, System, Tools, load_system, read_options
 from nest_model.process import peak_mib
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import read_table, write_table
@@ -83,10 +83,11 @@ def run(
     start, cpu = time.monotonic(), time.process_time()
     trials, options = _tuned(system, fixed, shop, tools, points, seeds[0], state)
     tuned_cpu = time.process_time() - cpu
-    rankings, costs = {}, {}
+    rankings: dict[int, Ranking] = {}
+    findings: dict[int, dict[str, Any]] = {}
     progress = telemetry.progress("seeds", total=len(seeds), unit="seeds")
     for seed in seeds:
-        rankings[seed], costs[str(seed)] = _ranked(system, options, shop, tools, seed, state)
+        rankings[seed], findings[seed] = _ranked(system, options, shop, tools, seed, state)
         rankings[seed].refuse_invalid(name)
         progress.advance(1)
     content: dict[str, Any] = {
@@ -116,6 +117,8 @@ def run(
     write_table(
         _scores_table(lists, shop.test), out / "scores.parquet", NEXT_SET_SCORES, made_by="next-basket"
     )
+    each_ndcg = [finding["validation_ndcg"] for finding in findings.values()]
+    content["validation_ndcg"] = metrics.rounded(float(np.mean(each_ndcg))) if shop.validation else None
     nameable = state.read_nameable()
     content["unnamed_share"] = round(metrics.unnamed_share(shop.test, nameable), 6)
     content["results"] = {
@@ -127,7 +130,7 @@ def run(
     write_json(out / "metrics.json", content)
     cost = {
         "tuning_cpu_seconds": [trial.cpu_seconds for trial in trials],
-        "seeds": costs,
+        "seeds": {str(seed): finding["cost"] for seed, finding in findings.items()},
         "peak_mib": round(peak_mib()),
         "wall_seconds": round(time.monotonic() - start, 1),
         "cpu_seconds": round(time.process_time() - cpu, 1),
@@ -167,8 +170,11 @@ def _tuned(
 
 def _ranked(
     system: type[System], options: Mapping[str, Any], shop: Shop, tools: Tools, seed: int, state: "_State"
-) -> tuple[Ranking, dict[str, float]]:
-    """Return the test users' lists of one seed and what they cost, kept from an earlier run or made now."""
+) -> tuple[Ranking, dict[str, Any]]:
+    """Return the test users' lists of one seed, with their cost and their validation score.
+
+    They are read where an earlier run made them.
+    """
     if (kept := state.ranking(seed, shop.test)) is not None:
         return kept
     start, cpu = time.monotonic(), time.process_time()
@@ -178,8 +184,17 @@ def _ranked(
     ranking = fitted.rank(shop.test.histories, LISTED)
     rank_cost = {"rank_wall_seconds": time.monotonic() - start, "rank_cpu_seconds": time.process_time() - cpu}
     cost = {name: round(seconds, 2) for name, seconds in (fit_cost | rank_cost).items()}
-    state.save_ranking(seed, ranking, shop.test, cost, fitted.nameable)
-    return ranking, cost
+    finding = {"validation_ndcg": _validation_ndcg(fitted, shop.validation), "cost": cost}
+    state.save_ranking(seed, ranking, shop.test, finding, fitted.nameable)
+    return ranking, finding
+
+
+def _validation_ndcg(fitted: Fitted, validation: Questions | None) -> float | None:
+    """Return the NDCG on the validation users, by which rows are chosen for named comparisons."""
+    if validation is None:
+        return None
+    scores = metrics.score_rankings(fitted.rank(validation.histories, K), validation, K)
+    return metrics.rounded(scores.values["ndcg"].mean())
 
 
 class _State:
@@ -195,25 +210,25 @@ class _State:
     def save_trials(self, trials: list[tuning.Trial]) -> None:
         self._write("trials", {"trials": [trial.model_dump() for trial in trials]})
 
-    def ranking(self, seed: int, questions: Questions) -> tuple[Ranking, dict[str, float]] | None:
+    def ranking(self, seed: int, questions: Questions) -> tuple[Ranking, dict[str, Any]] | None:
         content = self._read(f"seed-{seed}")
         if content is None:
             return None
         table = read_table(self._folder / f"seed-{seed}.parquet", RANKINGS)
-        return _ranking_of(table, len(questions)), content["cost"]
+        return _ranking_of(table, len(questions)), content["finding"]
 
     def save_ranking(
         self,
         seed: int,
         ranking: Ranking,
         questions: Questions,
-        cost: Mapping[str, float],
+        finding: Mapping[str, Any],
         nameable: np.ndarray,
     ) -> None:
         table = _rankings_table({seed: ranking}, questions)
         write_table(table, self._folder / f"seed-{seed}.parquet", RANKINGS, made_by="next-basket")
         self._write("nameable", {"product_ids": nameable.tolist()})
-        self._write(f"seed-{seed}", {"cost": dict(cost)})
+        self._write(f"seed-{seed}", {"finding": dict(finding)})
 
     def read_nameable(self) -> np.ndarray:
         content = self._read("nameable")
@@ -311,26 +326,22 @@ def _summary(rankings: Mapping[int, Ranking], questions: Questions) -> dict[str,
     """Return the mean of every metric over users and seeds, and what the lists are like; of few users nothing."""
     if len(questions) < SMALLEST_SHOWN:
         return dict.fromkeys((*metrics.METRICS, "recall_at_20", "ndcg_at_20"), None) | {"note": TOO_FEW}
-    means: dict[str, list[float]] = {}
+    means: dict[str, list[float | None]] = {}
     for ranking in rankings.values():
         scores, longer = (metrics.score_rankings(ranking, questions, k) for k in (K, 2 * K))
         more = {f"{name}_at_20": longer.values[name] for name in ("recall", "ndcg")}
         for name, values in (scores.values | more).items():
-            means.setdefault(name, []).append(_mean(values))
+            means.setdefault(name, []).append(metrics.disclosable_mean(values))
     first = next(iter(rankings.values()))
     top = first.product_id[:, :K]
     return {
-        **{name: _rounded(np.mean(values)) for name, values in means.items()},
-        "tie_share": _rounded(tie_share(first, K)),
+        **{name: _mean_over_seeds(values) for name, values in means.items()},
+        "tie_share": metrics.rounded(tie_share(first, K)),
         "distinct_products": len(np.unique(top[top != NO_PRODUCT])),
         "note": "",
     }
 
 
-def _mean(values: np.ndarray) -> float:
-    with np.errstate(all="ignore"):
-        return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
-
-
-def _rounded(value: Any) -> float | None:
-    return round(float(value), 6) if np.isfinite(value) else None
+def _mean_over_seeds(values: Sequence[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return metrics.rounded(float(np.mean(numbers))) if len(numbers) == len(values) else None

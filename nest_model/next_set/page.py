@@ -1,0 +1,184 @@
+"""The page on next-basket systems: who recommends best, by how much, how surely, and at what cost."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from nest_model.next_set import pictures, published
+from nest_model.next_set.compare import BEST_NEST, YARDSTICK
+from nest_model.report import figures
+from nest_model.report.page import percent, plain
+from nest_model.report.table import interval, number
+
+TARGETS = {
+    "last_visible": "the last basket whose products are known",
+    "held_out": "the basket that is withheld from every system",
+}
+IN_GROUPS = 6
+"""Lines in a figure by group of users: more cannot be told apart."""
+
+
+def has_scores(metrics: Mapping[str, Any]) -> bool:
+    """Return whether there are enough users for scores to be disclosed."""
+    return all(row["scores"]["ndcg"]["value"] is not None for row in metrics["rows"])
+
+
+def sentences(metrics: Mapping[str, Any]) -> list[str]:
+    """Return what a reader should know first: NEST's loss where it adds nothing, the winner, the yardstick."""
+    if not has_scores(metrics):
+        return ["Every score is withheld: there are under eleven test users."]
+    rows = {row["name"]: row for row in metrics["rows"] if not row["is_control"]}
+    return [*_what_nest_adds(metrics, rows), _winner(metrics, rows)]
+
+
+def _what_nest_adds(metrics: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
+    """Return a sentence where no form of NEST is better than the features it is given, or than trees on them."""
+    best = rows.get(metrics["chosen_on_validation"][BEST_NEST] or "")
+    rivals = [rows[name] for name in ("nest_features", "lightgbm") if name in rows]
+    if best is None or not rivals:
+        return []
+    ahead = [rival for rival in rivals if rival["scores"]["ndcg"]["value"] >= best["scores"]["ndcg"]["value"]]
+    if not ahead:
+        return []
+    value = best["scores"]["ndcg"]["value"]
+    names = " and ".join(f"{row['title']} ({row['scores']['ndcg']['value']:.3f})" for row in ahead)
+    return [f"NEST adds nothing to counting here: its best form, {best['title']}, has an NDCG@10 of {value:.3f}, "
+            f"no more than {names}."]  # fmt: skip
+
+
+def _winner(metrics: Mapping[str, Any], rows: Mapping[str, Any]) -> str:
+    best = max(rows.values(), key=lambda row: row["scores"]["ndcg"]["value"])
+    yardstick = rows.get(metrics["chosen_on_validation"][YARDSTICK] or "")
+    ndcg, recall = (interval(best["scores"][metric]) for metric in ("ndcg", "recall"))
+    first = f"{best['title']} recommends best: NDCG@10 {ndcg}, Recall@10 {recall}."
+    if yardstick is None:
+        return first
+    if best["name"] == yardstick["name"]:
+        return f"{first} That is the yardstick: nothing tried here beats counting."
+    less = best["less_yardstick"]["ndcg"]
+    surely = "surely" if less["low"] > 0 else "not surely"
+    difference = interval(less, with_sign=True)
+    return f"{first} It is {surely} better than the yardstick, {yardstick['title']}: NDCG@10 {difference}."
+
+
+def overview(metrics: Mapping[str, Any]) -> Figure:
+    """Draw every row's recall and NDCG with intervals."""
+    return pictures.scores(metrics["rows"], yardstick=metrics["chosen_on_validation"][YARDSTICK])
+
+
+def all_pictures(metrics: Mapping[str, Any]) -> dict[str, Figure]:
+    """Return the figures of the page by name; none where the scores are withheld."""
+    if not has_scores(metrics):
+        return {}
+    drawn = {"scores": overview(metrics), "parts": pictures.parts(metrics["rows"])}
+    titles = _in_groups(metrics)
+    for name, title, x in (
+        ("history", "By length of the history", "Baskets in the history"),
+        ("repeats", "By how much is bought again", "Share of the basket that was bought before"),
+    ):
+        if len(metrics["groups"].get(name, [])) > 1:
+            drawn[name] = pictures.groups(metrics["groups"][name], titles, title=title, x=x)
+    return drawn
+
+
+def _in_groups(metrics: Mapping[str, Any]) -> dict[str, str]:
+    """Return the rows to draw by group: the yardstick, the best NEST, and the best others."""
+    chosen = [name for name in metrics["chosen_on_validation"].values() if name]
+    ranked = sorted(
+        (row for row in metrics["rows"] if not row["is_control"]),
+        key=lambda row: -row["scores"]["ndcg"]["value"],
+    )
+    names = list(dict.fromkeys([*chosen, "g_topfreq", *(row["name"] for row in ranked)]))[:IN_GROUPS]
+    return {row["name"]: row["title"] for row in metrics["rows"] if row["name"] in names}
+
+
+ALT = {
+    "scores": "Recall and NDCG of every system with intervals; the numbers are in the table",
+    "parts": "Recall of every system, split into products bought before and new ones",
+    "history": "Recall of some systems by the number of baskets in the history",
+    "repeats": "Recall of some systems by the share of the basket that was bought before",
+}
+
+
+def render(metrics: Mapping[str, Any]) -> str:
+    """Return the page as one self-contained file."""
+    loaders = [PackageLoader("nest_model.next_set", "."), PackageLoader("nest_model.report", ".")]
+    environment = Environment(
+        loader=ChoiceLoader(loaders),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"interval": interval, "number": number, "percent": percent, "plain": plain}
+    environment.filters |= {"three": three, "flags": flags}
+    drawings = {
+        name: Markup(figures.svg(figure, alt=ALT[name])) for name, figure in all_pictures(metrics).items()
+    }
+    return environment.get_template("page.html.j2").render(
+        metrics=metrics,
+        sentences=sentences(metrics),
+        pictures=drawings,
+        targets=TARGETS,
+        yardstick=metrics["chosen_on_validation"][YARDSTICK],
+        systems=[row for row in metrics["rows"] if not row["is_control"]],
+        controls=[row for row in metrics["rows"] if row["is_control"]],
+        paper=published.PAPER,
+        not_comparable=published.NOT_COMPARABLE,
+        scores_here={row["name"]: row["scores"] for row in metrics["rows"]},
+    )
+
+
+def three(value: float | None) -> str:
+    """Format a score."""
+    return "–" if value is None else f"{value:.3f}"
+
+
+def flags(row: Mapping[str, Any]) -> str:
+    """Return what a reader must know to compare a row."""
+    words = {
+        "transductive": "learns from the test users' own baskets",
+        "ranks_only_repeats": "repeats only",
+        "modified": "modified",
+        "uses_query_time": "reads the query day",
+    }
+    names = [text for trait, text in words.items() if row["traits"][trait]]
+    if row["is_filled"]:
+        names = [name for name in names if name != "repeats only"] + ["filled with G-TopFreq"]
+    return ", ".join(names) or "–"
+
+
+def text_table(metrics: Mapping[str, Any]) -> str:
+    """Return the results as text for a terminal."""
+    yardstick = metrics["chosen_on_validation"][YARDSTICK]
+    lines: list[tuple[str, ...]] = [
+        ("System", "Recall@10", "NDCG@10", "NDCG@10 less yardstick's", "CPU seconds")
+    ]
+    for row in metrics["rows"]:
+        less = row.get("less_yardstick")
+        difference = interval(less["ndcg"], with_sign=True) if less else "–"
+        title = f"{row['title']} (yardstick)" if row["name"] == yardstick else row["title"]
+        scores = (interval(row["scores"][metric]) for metric in ("recall", "ndcg"))
+        lines.append((title, *scores, difference, f"{row['cpu_seconds']:,.0f}"))
+    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    rows = [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+    return "\n".join([*sentences(metrics), "", *rows])
+
+
+def markdown_rows(
+    metrics: Mapping[str, Any], columns: Sequence[str] = ("recall", "ndcg")
+) -> list[dict[str, str]]:
+    """Return the results as rows of a table for the UI."""
+    table = []
+    for row in metrics["rows"]:
+        less = row.get("less_yardstick")
+        scores = {pictures.PANELS[metric]: interval(row["scores"][metric]) for metric in columns}
+        difference = interval(less["ndcg"], with_sign=True) if less else "–"
+        table.append({"": row["title"], **scores, "NDCG@10 less the yardstick's": difference})
+    return table
