@@ -9,7 +9,7 @@ GPU = $(shell nvidia-smi -L 2>/dev/null)
 # a run is dozens of processes, each of which would compile our modules again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup mimic_full pcornet_full test test-long aces ui bench-etl bench-instacart bench-pcornet bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation bench-learning docs docs-check lint clean
+.PHONY: setup mimic_full pcornet_full instacart_full test test-long aces ui bench-etl bench-instacart bench-pcornet bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation bench-learning docs docs-check lint clean
 
 # by uv where there is one, which fetches a Python too; else by the first Python of these that starts (a shim may not) and
 # can make an environment. PYTHON=… names another. An environment that is there and fits is kept
@@ -40,6 +40,10 @@ mimic_full: setup
 pcornet_full: setup
 	$(BIN)/dagster job execute -j pcornet_full
 	$(BIN)/python -m assets.results pcornet
+
+instacart_full: setup
+	$(BIN)/dagster job execute -j instacart_full
+	$(BIN)/python -m assets.results instacart
 
 # three workers to two cores: a worker waits a third of its time for processes it started
 test: setup

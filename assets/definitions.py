@@ -17,7 +17,7 @@ from assets.cohorts import COHORT_FOLDER, labels_asset, unreadable_cohort_asset
 from assets.environment.nest_environment import checkout_above
 from assets.jobs import cohort_job, jobs
 from assets.models.cohort_models import finetuning_asset, leak_audit_asset, lightgbm_asset, yardsticks_asset
-from assets.models.next_basket import instacart_next_basket
+from assets.models.next_basket import next_basket_assets
 from assets.models.pretrain import pretraining_asset
 from assets.models.report import cohort_report_asset, report_asset
 from assets.resources import Workspace
@@ -91,13 +91,13 @@ def build(folder: Path) -> dg.Definitions:
     )
 
 
-FURTHER = {"mimic": mimic_meds, "instacart": instacart_next_basket}
+FURTHER = {"mimic": lambda: [mimic_meds], "instacart": next_basket_assets}
 """What only one source has, beside its shards and its pretrained model."""
 
 
 def _up_to_pretraining(spec: SourceSpec) -> list[dg.AssetsDefinition]:
     """Return the assets of a source that need no cohort."""
-    further = [FURTHER[spec.name]] if spec.name in FURTHER else []
+    further = FURTHER[spec.name]() if spec.name in FURTHER else []
     return [*source_assets(spec.name), pretraining_asset(spec.name, spec.pretraining), *further]
 
 

@@ -17,7 +17,10 @@ def chain_jobs(spec: SourceSpec) -> list[Job]:
     source, provider = spec.name, spec.title
     groups = [f"{source}_cohorts", f"{source}_cohorts_to_mend"] if spec.has_cohorts else []
     etl = dg.AssetSelection.groups(f"{source}_etl", *groups)
-    models, page = dg.AssetSelection.groups(f"{source}_models"), dg.AssetSelection.groups(f"{source}_report")
+    models, page = (
+        dg.AssetSelection.groups(f"{source}_models", f"{source}_systems"),
+        dg.AssetSelection.groups(f"{source}_report"),
+    )
     pretraining = dg.AssetSelection.assets(f"{source}_nest")
     stretches = {
         "full": (etl | models | page, f"Raw {provider} to a report: {spec.chain_about}."),

@@ -19,6 +19,11 @@ from schemas.settings import Settings
 from schemas.sources import cohort_sources, sources
 
 
+def tabulated() -> tuple[str, ...]:
+    """Return the sources that have a table of results."""
+    return (*cohort_sources(), "instacart")
+
+
 def results(source: str) -> str:
     """Return the results of the last report of a source, as text for a terminal.
 
@@ -28,8 +33,10 @@ def results(source: str) -> str:
     from nest_model.report import results_table  # matplotlib: only where it is asked for
 
     settings = Settings()
+    if source == "instacart":
+        return _next_basket_results(settings)
     if source not in cohort_sources():
-        raise NestError(f"{source}: has no results table; {', '.join(cohort_sources())} have.")
+        raise NestError(f"{source}: has no results table; {', '.join(tabulated())} have.")
     folder = Layout(settings.data_folder / source).report(source)
     data = redact_url(settings.store_url or str(settings.data_folder))
     if not (folder / "metrics.json").exists():
@@ -52,6 +59,23 @@ def results(source: str) -> str:
             *(["", "Cohort files to mend, from which nothing was made:", *to_mend] if to_mend else []),
         ]
     )
+
+
+def _next_basket_results(settings: Settings) -> str:
+    from nest_model.next_set.page import text_table  # matplotlib: only where it is asked for
+
+    folder = Layout(settings.data_folder / "instacart").next_basket_report(settings.instacart_target)
+    if not (folder / "metrics.json").exists():
+        raise NestError(
+            f"{folder / 'metrics.json'}: no results yet; run `.venv/bin/dagster job execute -j instacart_full`."
+        )
+    metrics = json.loads(verified(folder / "metrics.json").read_text())
+    places = [
+        f"Data:    {redact_url(settings.store_url or str(settings.data_folder))}",
+        f"Report:  {folder / 'report.html'}",
+        f"In the UI: {command(settings, 'make ui')}, then http://127.0.0.1:3000",
+    ]
+    return "\n".join([text_table(metrics), "", *places])
 
 
 def cohorts_to_mend(source: str, metrics: Mapping[str, Any], folder: Path = COHORT_FILES) -> list[str]:
@@ -87,7 +111,8 @@ def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
     """
     data = redact_url(settings.store_url or str(settings.data_folder))
     ends = _pages(assets) | {
-        "instacart_next_basket": Layout(Path("instacart")).report("instacart_next_basket") / "metrics.json",
+        "instacart_next_basket": Layout(Path("instacart")).next_basket_report(settings.instacart_target)
+        / "report.html",
         "mimic_meds": Layout(Path("mimic")).meds,
     }
     folders = {Path(source) for source in assets.values() if source in sources()}
@@ -107,7 +132,7 @@ def _pages(assets: Mapping[str, str]) -> dict[str, Path]:
 
 def main() -> int:
     """Print the results of the source named on the command line; 2 where there are none."""
-    usage = f"usage: python -m assets.results {' | '.join(cohort_sources())}\n"
+    usage = f"usage: python -m assets.results {' | '.join(tabulated())}\n"
     if sys.argv[1:] in (["-h"], ["--help"]):
         sys.stdout.write(usage)
         return 0

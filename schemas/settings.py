@@ -99,6 +99,20 @@ class Settings(BaseSettings):
         description="Which basket of a test user is predicted: the last one whose products are known, or the hidden "
         "one (for files that come with a `held_out` table).",
     )
+    instacart_protocol: Literal["official", "published"] = Field(
+        "official",
+        description="How next-basket systems are compared. `official`: the provider's split, tuned on validation "
+        "users. `published`: as earlier studies, without tuning, with all histories to learn from.",
+    )
+    instacart_query_time: Literal["given", "expected"] = Field(
+        "given",
+        description="The day a system is asked for: as the data have it, or expected from the user's median gap.",
+    )
+    instacart_points: int = Field(
+        3,
+        ge=1,
+        description="Points of the random search of every next-basket system on the validation users. 1: no tuning.",
+    )
     pcornet_dir: Path | None = Field(
         None,
         description="Folder with the extracted tables of a PCORnet CDM, one Parquet file each, for `pcornet_full`. "

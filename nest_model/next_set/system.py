@@ -85,6 +85,7 @@ class System(ABC):
     about: ClassVar[str]  # one sentence for people
     Options: ClassVar[type[Options]] = Options
     search: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    quick: ClassVar[Mapping[str, Any]] = {}  # options that keep a demonstration short
     traits: ClassVar[Traits] = Traits()
     is_control: ClassVar[bool] = False
     reads_backbone: ClassVar[bool] = False  # a pretrained NEST
