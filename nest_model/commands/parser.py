@@ -150,6 +150,22 @@ def parser() -> argparse.ArgumentParser:
     )
     _paths(comparison, "out")
 
+    recommendation = _command(
+        commands, "recommend", _recommend, "recommend next baskets to new users with a system that was scored"
+    )
+    recommendation.add_argument(
+        "--scored", type=Path, required=True, help="output folder of the system's next-basket run"
+    )
+    _paths(recommendation, "baskets", "subjects", "out")
+    recommendation.add_argument(
+        "--users", type=Path, help="baskets of the users to recommend to (default: all users of the shop)"
+    )
+    recommendation.add_argument(
+        "--top", type=int, default=10, help="number of products in each list (default: 10)"
+    )
+    _backbone(recommendation)
+    _device(recommendation)
+
     report = _command(commands, "report", _report, "write a page on all models of some cohorts")
     _paths(report, "root", "out")
     report.add_argument(
@@ -191,12 +207,22 @@ def _next_basket_command(commands: "argparse._SubParsersAction[argparse.Argument
         help="number of points of the search on the validation users (default: 20); 1: the defaults, untuned",
     )
     command.add_argument(
-        "--pretrained", type=Path, help=f"{PATHS['pretrained']}; needed by the systems that start from NEST"
+        "--training-users",
+        type=int,
+        help="most training users to learn from, drawn at random; 0: all (default: as many as the system bears on two "
+        "cores)",
     )
-    command.add_argument("--vocab", type=Path, help=f"{PATHS['vocab']}; needed with --pretrained")
+    _backbone(command)
     command.add_argument("--key", default="", help="key of the code; what another key's run kept is ignored")
     _seeds(command)
     _device(command)
+
+
+def _backbone(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--pretrained", type=Path, help=f"{PATHS['pretrained']}; needed by the systems that start from NEST"
+    )
+    command.add_argument("--vocab", type=Path, help=f"{PATHS['vocab']}; needed with --pretrained")
 
 
 def _next_basket_questions(command: argparse.ArgumentParser) -> None:
@@ -389,26 +415,31 @@ def _predict(
     predict.predict(fabric=launch_fabric(device, precision, threads=threads), **options)
 
 
-def _next_basket(
-    *,
-    system: str,
-    device: "Device",
-    precision: "Precision",
-    threads: int,
-    stop: StopRequest,
-    **options: Any,
-) -> None:
-    from threadpoolctl import threadpool_limits
-
+def _next_basket(*, system: str, stop: StopRequest, **options: Any) -> None:
     from nest_model.next_set.run import run
 
+    _with_lazy_fabric(partial(run, name=system), **options)
+
+
+def _recommend(*, stop: StopRequest, **options: Any) -> None:
+    from nest_model.next_set.recommend import recommend
+
+    _with_lazy_fabric(recommend, **options)
+
+
+def _with_lazy_fabric(
+    run: Callable[..., None], *, device: "Device", precision: "Precision", threads: int, **options: Any
+) -> None:
+    """Run a command that loads torch only if it calls `fabric`."""
+    from threadpoolctl import threadpool_limits
+
     def fabric() -> "Fabric":
-        from nest_model.training.device import launch_fabric  # loads torch
+        from nest_model.training.device import launch_fabric
 
         return launch_fabric(device, precision, threads=threads)
 
     with threadpool_limits(1, user_api="blas"):  # small products, for which several threads only spin
-        run(name=system, fabric=fabric, **options)
+        run(fabric=fabric, **options)
 
 
 def _next_basket_report(*, stop: StopRequest, **options: Any) -> None:

@@ -136,6 +136,13 @@ class OrderRows:
         """Return the lines of these orders, i64 [lines]."""
         return expand_ranges(self.item_offsets[orders], self.sizes[orders])
 
+    def with_products(self, product_id: np.ndarray) -> Self:
+        """Return the orders without the lines whose product is not among these, i64 [products], ascending."""
+        is_kept = np.isin(self.product_ids, product_id)
+        order_of_line = np.repeat(np.arange(len(self.subject_id)), self.sizes)
+        sizes = np.bincount(order_of_line[is_kept], minlength=len(self.subject_id))
+        return replace(self, item_offsets=offsets_of(sizes), product_ids=self.product_ids[is_kept])
+
     def baskets(self, orders: np.ndarray, product_id: np.ndarray) -> Baskets:
         """Return these filled orders, ascending places, as the baskets of their users.
 

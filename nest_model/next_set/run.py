@@ -9,7 +9,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ def run(
     protocol: Protocol,
     query_time: QueryTime,
     points: int,
+    training_users: int | None,
     seeds: Sequence[int],
     out: Path,
     pretrained: Path | None,
@@ -60,6 +61,8 @@ def run(
     Args:
         name: of the system.
         settings: `key=value` texts that fix options.
+        training_users: the most training users to learn from, drawn with the first seed; 0: all; None: as many as the
+            system bears on two cores. A sample is named in the row.
         points: of the search; 1, and the published protocol: the defaults alone.
         seeds: one fit each; a system without a random start is fitted once, with the first.
         key: of the code, for what an earlier run kept.
@@ -72,6 +75,8 @@ def run(
     shop = read_shop(
         baskets=baskets, subjects=subjects, target=target, protocol=protocol, query_time=query_time, raw=raw
     )
+    most = system.most_training_users if training_users is None else training_users
+    shop, sampled = _sampled(shop, most, seeds[0])
     tools = Tools(telemetry, fabric, out / "work", pretrained, vocab)
     seeds = seeds if system.traits.has_random_start else seeds[:1]
     state = _State(
@@ -92,7 +97,7 @@ def run(
         progress.advance(1)
     content: dict[str, Any] = {
         "system": name,
-        "title": system.title,
+        "title": f"{system.title}, {sampled:,} training users" if sampled else system.title,
         "about": system.about,
         "is_control": system.is_control,
         "traits": asdict(system.traits),
@@ -112,7 +117,10 @@ def run(
     if system.traits.ranks_only_repeats:
         lists[True] = {seed: fill(ranking, filler) for seed, ranking in rankings.items()}
     write_table(
-        _rankings_table(rankings, shop.test), out / "rankings.parquet", RANKINGS, made_by="next-basket"
+        rankings_table(rankings, shop.test.subject_id),
+        out / "rankings.parquet",
+        RANKINGS,
+        made_by="next-basket",
     )
     write_table(
         _scores_table(lists, shop.test), out / "scores.parquet", NEXT_SET_SCORES, made_by="next-basket"
@@ -139,6 +147,15 @@ def run(
     write_json(out / "cost.json", cost)
     result = content["results"]["own"]
     telemetry.result({metric: result[metric] for metric in ("recall", "ndcg") if result[metric] is not None})
+
+
+def _sampled(shop: Shop, most: int | None, seed: int) -> tuple[Shop, int]:
+    """Return the shop with at most so many training users, drawn at random, and their number; 0 where all are used."""
+    training = shop.known.training
+    if not most or len(training) <= most:
+        return shop, 0
+    users = np.sort(np.random.default_rng(seed).choice(len(training), most, replace=False))
+    return replace(shop, known=replace(shop.known, training=training.take(users))), most
 
 
 def _tuned(
@@ -225,7 +242,7 @@ class _State:
         finding: Mapping[str, Any],
         nameable: np.ndarray,
     ) -> None:
-        table = _rankings_table({seed: ranking}, questions)
+        table = rankings_table({seed: ranking}, questions.subject_id)
         write_table(table, self._folder / f"seed-{seed}.parquet", RANKINGS, made_by="next-basket")
         self._write("nameable", {"product_ids": nameable.tolist()})
         self._write(f"seed-{seed}", {"finding": dict(finding)})
@@ -271,14 +288,15 @@ def _backbone(tools: Tools) -> list[str]:
     return [file_sha256(path) for path in sorted(tools.pretrained.glob("*.safetensors"))]
 
 
-def _rankings_table(rankings: Mapping[int, Ranking], questions: Questions) -> pa.Table:
+def rankings_table(rankings: Mapping[int, Ranking], subject_id: np.ndarray) -> pa.Table:
+    """Return the lists of some users, i64 [users], and each seed, under nbr_rankings/1."""
     tables = []
     for seed, ranking in rankings.items():
         listed = ranking.product_id != NO_PRODUCT
         offsets = pa.array(np.concatenate([[0], np.cumsum(listed.sum(axis=1))]), pa.int32())
         columns = {
             "seed": np.full(len(ranking), seed),
-            "subject_id": questions.subject_id,
+            "subject_id": subject_id,
             "product_ids": pa.ListArray.from_arrays(offsets, pa.array(ranking.product_id[listed])),
             "scores": pa.ListArray.from_arrays(offsets, pa.array(ranking.scores[listed])),
         }

@@ -86,6 +86,7 @@ class System(ABC):
     Options: ClassVar[type[Options]] = Options
     search: ClassVar[Mapping[str, Sequence[Any]]] = {}
     quick: ClassVar[Mapping[str, Any]] = {}  # options that keep a demonstration short
+    most_training_users: ClassVar[int | None] = None  # that two cores bear; of more a sample is drawn
     traits: ClassVar[Traits] = Traits()
     is_control: ClassVar[bool] = False
     reads_backbone: ClassVar[bool] = False  # a pretrained NEST
