@@ -132,8 +132,20 @@ class OrderRows:
         """The number of products of each order, i64 [orders]."""
         return np.diff(self.item_offsets)
 
+    def take(self, orders: np.ndarray) -> Self:
+        """Return the orders at these places, in the order given."""
+        return replace(
+            self,
+            subject_id=self.subject_id[orders],
+            encounter_id=self.encounter_id[orders],
+            days=self.days[orders],
+            flags=self.flags[orders],
+            item_offsets=offsets_of(self.sizes[orders]),
+            product_ids=self.product_ids[self.lines(orders)],
+        )
+
     def lines(self, orders: np.ndarray) -> np.ndarray:
-        """Return the lines of these orders, i64 [lines]."""
+        """Return the places of these orders' lines, i64 [lines]."""
         return expand_ranges(self.item_offsets[orders], self.sizes[orders])
 
     def with_products(self, product_id: np.ndarray) -> Self:
@@ -188,7 +200,7 @@ def read_orders(folder: Path) -> OrderRows:
     arrays = {name: np.concatenate(parts) for name, parts in columns.items()}
     if not len(arrays["subject_id"]):
         raise ContractError(f"baskets/1: no basket in {folder}; check what the earlier steps dropped.")
-    return OrderRows(
+    orders = OrderRows(
         subject_id=arrays["subject_id"],
         encounter_id=arrays["encounter_id"],
         days=arrays["days_since_first"],
@@ -196,9 +208,13 @@ def read_orders(folder: Path) -> OrderRows:
         item_offsets=offsets_of(np.concatenate(sizes)),
         product_ids=np.concatenate(product_ids),
     )
+    # each file is sorted, but the files' names need not be in the order of their users
+    in_order = np.lexsort((arrays["basket_index"], arrays["subject_id"]))
+    is_sorted = np.array_equal(in_order, np.arange(len(in_order)))
+    return orders if is_sorted else orders.take(in_order)
 
 
-_COLUMNS = ("subject_id", "encounter_id", "days_since_first", "flags")
+_COLUMNS = ("subject_id", "basket_index", "encounter_id", "days_since_first", "flags")
 
 
 def _batches(file: Path) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,7 @@ from typing import Literal, Self
 import numpy as np
 import pyarrow.compute as pc
 
-from nest_model.data.seqsets import offsets_of
+from nest_model.data.seqsets import expand_ranges, offsets_of
 from nest_model.next_set.baskets import Baskets, OrderRows, read_orders
 from nest_model.next_set.held_out import read_held_out
 from schemas.contract import read_table
@@ -60,14 +60,13 @@ class Questions:
         return self.histories.baskets.subject_id
 
     def take(self, users: np.ndarray) -> Self:
-        """Return the questions at these places."""
-        sizes = np.diff(self.truth_offsets)
-        is_taken = np.repeat(np.isin(np.arange(len(self)), users), sizes)
+        """Return the questions at these places, in the order given."""
+        sizes = np.diff(self.truth_offsets)[users]
         return replace(
             self,
             histories=self.histories.take(users),
-            truth_offsets=offsets_of(sizes[users]),
-            truth=self.truth[is_taken],
+            truth_offsets=offsets_of(sizes),
+            truth=self.truth[expand_ranges(self.truth_offsets[users], sizes)],
         )
 
 
@@ -149,14 +148,14 @@ class _Parts:
         last_filled = _is_last(orders.subject_id, self.is_filled)
         hidden_orders = _is_last(orders.subject_id, orders.flags & TARGET_HIDDEN != 0)
         self.is_test_target = self.is_test & (hidden_orders if hidden else last_filled)
-        # what a learning user is asked for: under the published protocol, it is in no history at all
-        is_training_target = last_filled & ~self.is_test
-        self.is_withheld = self.is_test_target | (is_training_target & (self.is_validation | published))
-        self.is_validation_target = is_training_target & self.is_validation
+        self.is_validation_target = self.is_validation & last_filled
+        is_target = (
+            self.is_test_target | self.is_validation_target | (last_filled & ~self.is_test & published)
+        )
+        self.is_withheld = _is_from(orders.subject_id, is_target)
 
     def shop(self, held_out: tuple[np.ndarray, np.ndarray] | None, query_time: QueryTime) -> Shop:
         is_known = self.is_filled & ~self.is_withheld
-        # after the target nothing is known: where the target is the last visible order, that is nothing filled anyway
         is_learnt = is_known if self.published else is_known & ~self.is_test & ~self.is_validation
         if not is_learnt.any():
             raise NestError(
@@ -245,6 +244,17 @@ def _is_last(subject_id: np.ndarray, is_candidate: np.ndarray) -> np.ndarray:
     is_last = np.zeros(len(subject_id), dtype=bool)
     is_last[candidates[np.append(subject[1:] != subject[:-1], True)[: len(subject)]]] = True
     return is_last
+
+
+def _is_from(subject_id: np.ndarray, is_target: np.ndarray) -> np.ndarray:
+    """Return whether each order is its user's target or comes after it, bool [orders]."""
+    subjects, first_order = np.unique(subject_id, return_index=True)
+    targets = np.flatnonzero(is_target)
+    target_order = np.full(len(subjects), len(subject_id))
+    target_order[np.searchsorted(subjects, subject_id[targets])] = targets
+    orders_of_user = np.diff(np.append(first_order, len(subject_id)))
+    is_from: np.ndarray = np.arange(len(subject_id)) >= np.repeat(target_order, orders_of_user)
+    return is_from
 
 
 def _lines_of(targets: np.ndarray, orders: OrderRows) -> tuple[np.ndarray, np.ndarray]:
