@@ -38,13 +38,16 @@ class Ranking:
         return len(self.product_id)
 
     def refuse_invalid(self, system: str) -> None:
-        """Raise NestError if a list repeats a product or ranks a score that is not finite."""
+        """Raise NestError if a list repeats a product, has a gap, or ranks a score that is not finite."""
         in_order = np.sort(self.product_id, axis=1)
-        repeats = (np.diff(in_order, axis=1) == 0) & (in_order[:, 1:] != NO_PRODUCT)
         is_listed = self.product_id != NO_PRODUCT
-        infinite = is_listed & ~np.isfinite(self.scores)
-        for fault, count in (("repeat a product", repeats), ("rank a score that is not finite", infinite)):
-            if users := int(np.count_nonzero(count.any(axis=1))):
+        faults = {
+            "repeat a product": (np.diff(in_order, axis=1) == 0) & (in_order[:, 1:] != NO_PRODUCT),
+            "have a gap": is_listed[:, 1:] & ~is_listed[:, :-1],
+            "rank a score that is not finite": is_listed & ~np.isfinite(self.scores),
+        }
+        for fault, is_faulty in faults.items():
+            if users := int(np.count_nonzero(is_faulty.any(axis=1))):
                 raise NestError(
                     f"{system}: {users:,} of {len(self):,} lists {fault}; nothing is scored. Correct the system."
                 )
@@ -64,7 +67,12 @@ class TieOrder:
         return cls(place)
 
     def rank_dense(self, scores: np.ndarray, product_id: np.ndarray, k: int) -> Ranking:
-        """Rank every product of each user, exactly: [users, products], -inf for a product that may not be listed."""
+        """Rank every product of each user, exactly: [users, products], -inf for a product that may not be listed.
+
+        Raises:
+            NestError: a score is NaN.
+        """
+        _refuse_nan(scores)
         users, products = scores.shape
         size = min(k, products)
         threshold = np.partition(scores, products - size, axis=1)[:, products - size, None]
@@ -84,7 +92,16 @@ class TieOrder:
 
         Args:
             users: how many lists there are; a user without a row has an empty one.
+            user: i64 [rows], place of the user.
+            item: i64 [rows], place of the product.
+            scores: [rows].
+            product_id: i64 [products].
+            k: the length of a list, where a user has that many rows.
+
+        Raises:
+            NestError: a score is NaN.
         """
+        _refuse_nan(scores)
         order = np.lexsort((self.place[item], -scores, user))
         user, item, scores = user[order], item[order], scores[order]
         starts = offsets_of(np.bincount(user, minlength=users))[:-1]
@@ -97,6 +114,14 @@ class TieOrder:
         ranking.product_id[at] = product_id[item[is_listed]]
         ranking.scores[at] = scores[is_listed]
         return ranking
+
+
+def _refuse_nan(scores: np.ndarray) -> None:
+    """Raise NestError if a score is NaN: a sort would put it last, and a faulty model would go unnoticed."""
+    if count := int(np.count_nonzero(np.isnan(scores))):
+        raise NestError(
+            f"{count:,} of {scores.size:,} scores are NaN; nothing is ranked. Correct the system."
+        )
 
 
 def tie_share(ranking: Ranking, k: int) -> float:

@@ -12,6 +12,7 @@ from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.questions import Known, Questions
 from nest_model.next_set.ranking import K
 from nest_model.next_set.system import System, Tools
+from schemas.suppress import SMALLEST_SHOWN
 
 
 class Trial(BaseModel):
@@ -68,11 +69,14 @@ def tune(
     for trial, options in list(enumerate(wanted))[len(trials) :]:
         start = time.process_time()
         fitted = system(system.Options(**options), tools).fit(known, validation, seed)
-        scores = score_rankings(fitted.rank(validation.histories, K), validation, K)
+        ranking = fitted.rank(validation.histories, K)
+        ranking.refuse_invalid(system.title)
+        scores = score_rankings(ranking, validation, K)
         means = {name: float(scores.values[name].mean()) for name in ("ndcg", "recall")}
         trials.append(Trial(options=options, cpu_seconds=round(time.process_time() - start, 2), **means))
         save(trials)
-        tools.telemetry.trial(trial, means)
+        if len(validation) >= SMALLEST_SHOWN:
+            tools.telemetry.trial(trial, means)
         progress.advance(1)
     return trials
 
