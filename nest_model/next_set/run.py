@@ -7,6 +7,8 @@ lists of each seed. What was found is in files whose bytes an undisturbed run wo
 
 import hashlib
 import json
+import re
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 POINTS = 20
+_KEY_DIGITS = 16
 TOO_FEW = f"withheld: under {SMALLEST_SHOWN} users"
 
 
@@ -77,14 +80,12 @@ def run(
     )
     most = system.most_training_users if training_users is None else training_users
     shop, sampled = _sampled(shop, most, seeds[0])
-    tools = Tools(telemetry, fabric, out / "work", pretrained, vocab)
     seeds = seeds if system.traits.has_random_start else seeds[:1]
-    state = _State(
-        out,
-        key=_key(
-            key, name, fixed, points, protocol, query_time, target, _fingerprint(shop), _backbone(tools)
-        ),
+    question = (protocol, query_time, target, _fingerprint(shop))
+    state = _State.open(
+        out, _key(key, name, fixed, points, seeds[0], *question, _file_hashes(pretrained, vocab))
     )
+    tools = Tools(telemetry, fabric, state.folder / "work", pretrained, vocab)
     start, cpu = time.monotonic(), time.process_time()
     trials, options = _tuned(system, fixed, shop, tools, points, seeds[0], state)
     tuned_cpu = time.process_time() - cpu
@@ -93,49 +94,19 @@ def run(
     progress = telemetry.progress("seeds", total=len(seeds), unit="seeds")
     for seed in seeds:
         rankings[seed], findings[seed] = _ranked(system, options, shop, tools, seed, state)
-        rankings[seed].refuse_invalid(name)
         progress.advance(1)
-    content: dict[str, Any] = {
-        "system": name,
-        "title": f"{system.title}, {sampled:,} training users" if sampled else system.title,
-        "about": system.about,
-        "is_control": system.is_control,
-        "traits": asdict(system.traits),
-        "options": options,
-        "fixed_options": sorted(fixed),
+    title = f"{system.title}, {sampled:,} training users" if sampled else system.title
+    facts = _facts(name, title, system, options, sorted(fixed), shop) | {
         "points": len(trials),
         "protocol": protocol,
         "target": target,
         "query_time": query_time,
         "seeds": list(seeds),
-        "users": suppress_small(len(shop.test)),
-        "left_out": {reason: suppress_small(count) for reason, count in shop.test.left_out.items()},
-        "products": shop.known.training.products,
     }
-    filler = Everybody(shop.known).rank(shop.test.histories, 2 * LISTED)
-    lists = {False: rankings}
-    if system.traits.ranks_only_repeats:
-        lists[True] = {seed: fill(ranking, filler) for seed, ranking in rankings.items()}
-    write_table(
-        rankings_table(rankings, shop.test.subject_id),
-        out / "rankings.parquet",
-        RANKINGS,
-        made_by="next-basket",
-    )
-    write_table(
-        _scores_table(lists, shop.test), out / "scores.parquet", NEXT_SET_SCORES, made_by="next-basket"
-    )
     each_ndcg = [finding["validation_ndcg"] for finding in findings.values()]
-    content["validation_ndcg"] = metrics.rounded(float(np.mean(each_ndcg))) if shop.validation else None
-    nameable = state.read_nameable()
-    content["unnamed_share"] = round(metrics.unnamed_share(shop.test, nameable), 6)
-    content["results"] = {
-        "filled" if is_filled else "own": _summary(each, shop.test) for is_filled, each in lists.items()
-    }
-    write_json(
-        out / "trials.json", {"trials": [trial.model_dump(exclude={"cpu_seconds"}) for trial in trials]}
-    )
-    write_json(out / "metrics.json", content)
+    facts["validation_ndcg"] = _mean_over_seeds(each_ndcg)
+    write_json(out / "trials.json", {"trials": _shown_trials(trials, shop.validation)})
+    result = _write_results(out, facts, system, rankings, shop, state.read_nameable())
     cost = {
         "tuning_cpu_seconds": [trial.cpu_seconds for trial in trials],
         "seeds": {str(seed): finding["cost"] for seed, finding in findings.items()},
@@ -145,7 +116,6 @@ def run(
         "cpu_seconds_of_tuning": round(tuned_cpu, 1),
     }
     write_json(out / "cost.json", cost)
-    result = content["results"]["own"]
     telemetry.result({metric: result[metric] for metric in ("recall", "ndcg") if result[metric] is not None})
 
 
@@ -156,6 +126,60 @@ def _sampled(shop: Shop, most: int | None, seed: int) -> tuple[Shop, int]:
         return shop, 0
     users = np.sort(np.random.default_rng(seed).choice(len(training), most, replace=False))
     return replace(shop, known=replace(shop.known, training=training.take(users))), most
+
+
+def _facts(
+    name: str,
+    title: str,
+    system: type[System],
+    options: Mapping[str, Any],
+    fixed_options: Sequence[str],
+    shop: Shop,
+) -> dict[str, Any]:
+    """Return what metrics.json says about the system and the shop."""
+    return {
+        "system": name,
+        "title": title,
+        "about": system.about,
+        "is_control": system.is_control,
+        "traits": asdict(system.traits),
+        "options": dict(options),
+        "fixed_options": list(fixed_options),
+        "users": suppress_small(len(shop.test)),
+        "left_out": {reason: suppress_small(count) for reason, count in shop.test.left_out.items()},
+        "products": shop.known.training.products,
+    }
+
+
+def _write_results(
+    out: Path,
+    facts: Mapping[str, Any],
+    system: type[System],
+    rankings: Mapping[int, Ranking],
+    shop: Shop,
+    nameable: np.ndarray,
+) -> dict[str, Any]:
+    """Write the lists, their scores and metrics.json; return the means of the system's own lists."""
+    lists = {False: rankings}
+    if system.traits.ranks_only_repeats:
+        filler = Everybody(shop.known).rank(shop.test.histories, 2 * LISTED)
+        lists[True] = {seed: fill(ranking, filler) for seed, ranking in rankings.items()}
+    made_by = "next-basket"
+    write_table(
+        rankings_table(rankings, shop.test.subject_id), out / "rankings.parquet", RANKINGS, made_by=made_by
+    )
+    write_table(_scores_table(lists, shop.test), out / "scores.parquet", NEXT_SET_SCORES, made_by=made_by)
+    unnamed_share = round(metrics.unnamed_share(shop.test, nameable), 6)
+    results = {
+        "filled" if is_filled else "own": _summary(each, shop.test) for is_filled, each in lists.items()
+    }
+    content = {
+        **facts,
+        "unnamed_share": _withheld_of_few(unnamed_share, len(shop.test)),
+        "results": results,
+    }
+    write_json(out / "metrics.json", content)
+    return results["own"]
 
 
 def _tuned(
@@ -199,11 +223,15 @@ def _ranked(
     fit_cost = {"fit_wall_seconds": time.monotonic() - start, "fit_cpu_seconds": time.process_time() - cpu}
     start, cpu = time.monotonic(), time.process_time()
     ranking = fitted.rank(shop.test.histories, LISTED)
+    ranking.refuse_invalid(system.title)
     rank_cost = {"rank_wall_seconds": time.monotonic() - start, "rank_cpu_seconds": time.process_time() - cpu}
     cost = {name: round(seconds, 2) for name, seconds in (fit_cost | rank_cost).items()}
     finding = {"validation_ndcg": _validation_ndcg(fitted, shop.validation), "cost": cost}
     state.save_ranking(seed, ranking, shop.test, finding, fitted.nameable)
-    return ranking, finding
+    # as read again, so that it is the same to the last bit as in a run that is resumed after it
+    saved = state.ranking(seed, shop.test)
+    assert saved is not None
+    return saved
 
 
 def _validation_ndcg(fitted: Fitted, validation: Questions | None) -> float | None:
@@ -211,14 +239,24 @@ def _validation_ndcg(fitted: Fitted, validation: Questions | None) -> float | No
     if validation is None:
         return None
     scores = metrics.score_rankings(fitted.rank(validation.histories, K), validation, K)
-    return metrics.rounded(scores.values["ndcg"].mean())
+    return metrics.disclosable_mean(scores.values["ndcg"])
 
 
 class _State:
-    """What a run has finished, below its folder; another key's is ignored."""
+    """What a run has finished, below its folder."""
 
-    def __init__(self, out: Path, *, key: str) -> None:
-        self._folder, self._key = out / "state", key
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def open(cls, out: Path, key: str) -> "_State":
+        """Return what a run of this key has finished, and remove what runs of other keys left."""
+        folder = out / "state" / key[:_KEY_DIGITS]
+        folder.mkdir(parents=True, exist_ok=True)
+        for other in folder.parent.iterdir():
+            if other != folder and re.fullmatch(f"[0-9a-f]{{{_KEY_DIGITS}}}", other.name):
+                shutil.rmtree(other)
+        return cls(folder)
 
     def trials(self) -> list[tuning.Trial]:
         content = self._read("trials")
@@ -231,7 +269,7 @@ class _State:
         content = self._read(f"seed-{seed}")
         if content is None:
             return None
-        table = read_table(self._folder / f"seed-{seed}.parquet", RANKINGS)
+        table = read_table(self.folder / f"seed-{seed}.parquet", RANKINGS)
         return _ranking_of(table, len(questions)), content["finding"]
 
     def save_ranking(
@@ -243,7 +281,7 @@ class _State:
         nameable: np.ndarray,
     ) -> None:
         table = rankings_table({seed: ranking}, questions.subject_id)
-        write_table(table, self._folder / f"seed-{seed}.parquet", RANKINGS, made_by="next-basket")
+        write_table(table, self.folder / f"seed-{seed}.parquet", RANKINGS, made_by="next-basket")
         self._write("nameable", {"product_ids": nameable.tolist()})
         self._write(f"seed-{seed}", {"finding": dict(finding)})
 
@@ -252,15 +290,14 @@ class _State:
         return np.array(content["product_ids"] if content else [], dtype=np.int64)
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        path = self._folder / f"{name}.json"
+        path = self.folder / f"{name}.json"
         if not path.exists():
             return None
         content: dict[str, Any] = json.loads(path.read_text())
-        return content if content.get("key") == self._key else None
+        return content
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_json(self._folder / f"{name}.json", {"key": self._key, **content})
+        write_json(self.folder / f"{name}.json", dict(content))
 
 
 def _key(*parts: Any) -> str:
@@ -281,11 +318,10 @@ def _fingerprint(shop: Shop) -> str:
     return digest.hexdigest()
 
 
-def _backbone(tools: Tools) -> list[str]:
-    """Return the hashes of the pretrained model's files."""
-    if tools.pretrained is None:
-        return []
-    return [file_sha256(path) for path in sorted(tools.pretrained.glob("*.safetensors"))]
+def _file_hashes(pretrained: Path | None, vocab: Path | None) -> list[str]:
+    """Return the hashes of the pretrained model's weights and of its vocabulary."""
+    weights = sorted(pretrained.glob("*.safetensors")) if pretrained else []
+    return [file_sha256(path) for path in (*weights, *([vocab] if vocab else []))]
 
 
 def rankings_table(rankings: Mapping[int, Ranking], subject_id: np.ndarray) -> pa.Table:
@@ -341,7 +377,10 @@ def _scores_table(lists: Mapping[bool, Mapping[int, Ranking]], questions: Questi
 
 
 def _summary(rankings: Mapping[int, Ranking], questions: Questions) -> dict[str, Any]:
-    """Return the mean of every metric over users and seeds, and what the lists are like; of few users nothing."""
+    """Return the mean of every metric over users and seeds, and what the lists are like; of few users nothing.
+
+    A metric that only a few of the users have is withheld alone.
+    """
     if len(questions) < SMALLEST_SHOWN:
         return dict.fromkeys((*metrics.METRICS, "recall_at_20", "ndcg_at_20"), None) | {"note": TOO_FEW}
     means: dict[str, list[float | None]] = {}
@@ -363,3 +402,20 @@ def _summary(rankings: Mapping[int, Ranking], questions: Questions) -> dict[str,
 def _mean_over_seeds(values: Sequence[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return metrics.rounded(float(np.mean(numbers))) if len(numbers) == len(values) else None
+
+
+def _shown_trials(trials: Sequence[tuning.Trial], validation: Questions | None) -> list[dict[str, Any]]:
+    """Return the trials without their cost, and without scores where these are of few users."""
+    users = 0 if validation is None else len(validation)
+    return [
+        {
+            "options": trial.options,
+            "ndcg": _withheld_of_few(trial.ndcg, users),
+            "recall": _withheld_of_few(trial.recall, users),
+        }
+        for trial in trials
+    ]
+
+
+def _withheld_of_few(value: float, users: int) -> float | None:
+    return value if users >= SMALLEST_SHOWN else None
