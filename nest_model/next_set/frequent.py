@@ -73,37 +73,29 @@ class OwnCounts(Fitted):
         user, item, pair = user_products(baskets)
         weights = self.decay ** baskets.baskets_since[baskets.basket_of_line].astype(np.float64)
         scores = np.bincount(pair, weights, minlength=len(user))
-        order = self.everybody.order
-        if self.tie == "popular":
-            return order.rank_pairs(len(histories), user, item, scores, baskets.product_id, k)
-        # a rank among all pairs, in which the rule has decided between equal scores
-        keys = self._tie_keys(baskets, pair, len(user))
-        ranks = np.empty(len(user))
-        ranks[np.lexsort((order.place[item], *keys, -scores))[::-1]] = np.arange(len(user))
-        ranking = order.rank_pairs(len(histories), user, item, ranks, baskets.product_id, k)
-        return Ranking(ranking.product_id, _scores_of(ranking, ranks, scores))
+        return self.everybody.order.rank_pairs(
+            len(histories),
+            user,
+            item,
+            scores,
+            baskets.product_id,
+            k,
+            tie_keys=self._tie_keys(baskets, pair, len(user)),
+        )
 
     def _tie_keys(self, baskets: Baskets, pair: np.ndarray, pairs: int) -> tuple[np.ndarray, ...]:
-        """Return sort keys, the last the most important, that put the preferred of equal counts first."""
+        """Return the key whose lower value the rule prefers, i64 [pairs]; none where popularity decides."""
+        if self.tie == "popular":
+            return ()
+        key = np.full(pairs, np.iinfo(np.int64).max)
         since = baskets.baskets_since[baskets.basket_of_line].astype(np.int64)
         if self.tie == "recent":
-            latest = np.full(pairs, np.iinfo(np.int64).max)
-            np.minimum.at(latest, pair, since)
-            return (latest,)
-        most = int(baskets.cart_places.max(initial=0)) + 1
-        seen = np.full(pairs, np.iinfo(np.int64).max)
+            np.minimum.at(key, pair, since)
+            return (key,)
+        cart_places = int(baskets.cart_places.max(initial=0)) + 1
         position = np.repeat(baskets.lengths, baskets.lines_of_user) - 1 - since
-        np.minimum.at(seen, pair, position * most + baskets.cart_places)
-        return (seen,)
-
-
-def _scores_of(ranking: Ranking, ranks: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return the scores of the ranked pairs, whose `scores` are ranks, as f32 [users, k]."""
-    score_of_rank = np.empty(len(ranks) + 1, dtype=np.float32)
-    score_of_rank[ranks.astype(np.int64)] = scores
-    listed = ranking.product_id != NO_PRODUCT
-    places = np.where(listed, np.nan_to_num(ranking.scores), 0).astype(np.int64)
-    return np.where(listed, score_of_rank[places], np.float32(np.nan))
+        np.minimum.at(key, pair, position * cart_places + baskets.cart_places)
+        return (key,)
 
 
 def fill(ranking: Ranking, filler: Ranking) -> Ranking:

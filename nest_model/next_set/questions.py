@@ -92,7 +92,7 @@ class Shop:
     """All that one run of a system sees, and the questions it is scored on."""
 
     known: Known
-    validation: Questions | None  # None under the published protocol
+    validation: Questions | None  # None under the published protocol, and where nobody can be asked
     test: Questions
 
 
@@ -164,7 +164,7 @@ class _Parts:
         products = np.unique(self.orders.product_ids[np.repeat(is_known, self.orders.sizes)])
         known = Known(self._baskets(is_learnt, products), self._baskets(is_known & self.is_test, products))
         validation = None
-        if not self.published and self.is_validation_target.any():
+        if not self.published:
             roles = self.is_validation, self.is_validation_target
             validation = self._questions(*roles, is_known, products, None, query_time)
         test = self._questions(self.is_test, self.is_test_target, is_known, products, held_out, query_time)
@@ -173,7 +173,7 @@ class _Parts:
                 "subjects: no user of the test split has a basket to predict and an earlier one "
                 f"({', '.join(f'{reason}: {count:,}' for reason, count in test.left_out.items())})."
             )
-        return Shop(known, validation, test)
+        return Shop(known, validation or None, test)  # without a question, it is false
 
     def _baskets(self, is_chosen: np.ndarray, products: np.ndarray) -> Baskets:
         return self.orders.baskets(np.flatnonzero(is_chosen), products)

@@ -87,6 +87,8 @@ class TieOrder:
         scores: np.ndarray,
         product_id: np.ndarray,
         k: int,
+        *,
+        tie_keys: Sequence[np.ndarray] = (),
     ) -> Ranking:
         """Rank the products that have a score: one row per (user, item), in any order.
 
@@ -97,12 +99,14 @@ class TieOrder:
             scores: [rows].
             product_id: i64 [products].
             k: the length of a list, where a user has that many rows.
+            tie_keys: [rows] each; the lower key of equal scores comes first, whatever its popularity; the last key is
+                the most important.
 
         Raises:
             NestError: a score is NaN.
         """
         _refuse_nan(scores)
-        order = np.lexsort((self.place[item], -scores, user))
+        order = np.lexsort((self.place[item], *tie_keys, -scores, user))
         user, item, scores = user[order], item[order], scores[order]
         starts = offsets_of(np.bincount(user, minlength=users))[:-1]
         place = np.arange(len(user)) - starts[user]

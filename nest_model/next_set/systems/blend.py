@@ -3,10 +3,13 @@
 import numpy as np
 from pydantic import Field
 
+from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import Everybody, user_products
 from nest_model.next_set.questions import Histories, Known, Questions
 from nest_model.next_set.ranking import Ranking
 from nest_model.next_set.system import Fitted, Options, System
+
+_USERS_AT_A_TIME = 1_000
 
 
 class BlendOptions(Options):
@@ -31,7 +34,12 @@ class Blended(Fitted):
         self.nameable = known.training.product_id
 
     def rank(self, histories: Histories, k: int) -> Ranking:
-        baskets, options, users = histories.baskets, self.options, len(histories)
+        baskets = histories.baskets
+        blocks = (np.arange(block.start, block.stop) for block in baskets.blocks(_USERS_AT_A_TIME))
+        return Ranking.joined([self._rank_block(baskets.take(users), k) for users in blocks])
+
+    def _rank_block(self, baskets: Baskets, k: int) -> Ranking:
+        options, users = self.options, len(baskets)
         user, item, pair = user_products(baskets)
         weights = options.decay ** baskets.baskets_since.astype(np.float64)
         own = np.bincount(pair, weights[baskets.basket_of_line], minlength=len(user))
