@@ -222,19 +222,24 @@ def expected_days(histories: Baskets) -> np.ndarray:
 
     A user with one basket has no gap of their own: the median of all gaps stands for it, 0 where nobody has one.
     """
-    gaps = np.diff(histories.days)
-    is_within_user = np.diff(histories.user_of_basket) == 0
-    gaps, user = gaps[is_within_user], histories.user_of_basket[1:][is_within_user]
-    order = np.lexsort((gaps, user))
-    counts = np.bincount(user, minlength=len(histories))
-    starts = offsets_of(counts)[:-1]
+    medians = median_gaps(histories)
+    gaps = np.diff(histories.days)[np.diff(histories.user_of_basket) == 0]
     fallback = float(np.median(gaps)) if len(gaps) else 0.0
-    sorted_gaps = np.append(gaps[order], 0.0)
-    low = sorted_gaps[np.minimum(starts + np.maximum(counts - 1, 0) // 2, len(sorted_gaps) - 1)]
-    high = sorted_gaps[np.minimum(starts + counts // 2, len(sorted_gaps) - 1)]
-    median = np.where(counts > 0, (low + high) / 2, fallback)
+    median = np.where(np.isnan(medians), fallback, medians)
     days: np.ndarray = histories.days[histories.basket_offsets[1:] - 1] + median
     return days.astype(np.float32)
+
+
+def median_gaps(baskets: Baskets) -> np.ndarray:
+    """Return the median number of days between each user's baskets, f32 [users]; NaN for a user with one basket."""
+    is_within_user = np.diff(baskets.user_of_basket) == 0
+    gaps, user = np.diff(baskets.days)[is_within_user], baskets.user_of_basket[1:][is_within_user]
+    counts = np.bincount(user, minlength=len(baskets))
+    starts = offsets_of(counts)[:-1]
+    in_order = np.append(gaps[np.lexsort((gaps, user))], 0.0)
+    low = in_order[np.minimum(starts + np.maximum(counts - 1, 0) // 2, len(in_order) - 1)]
+    high = in_order[np.minimum(starts + counts // 2, len(in_order) - 1)]
+    return np.where(counts > 0, (low + high) / 2, np.nan)
 
 
 def _is_last(subject_id: np.ndarray, is_candidate: np.ndarray) -> np.ndarray:
