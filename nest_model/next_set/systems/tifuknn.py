@@ -1,0 +1,24 @@
+"""TIFUKNN: decayed counts of the user and of the nearest training users."""
+
+from nest_model.next_set.questions import Known, Questions
+from nest_model.next_set.system import System
+from nest_model.next_set.tifuknn import Neighbours, TifuknnOptions
+
+
+class Tifuknn(System):
+    title = "TIFUKNN"
+    about = "The user's decayed counts, mixed with those of the training users whose counts are nearest."
+    Options = TifuknnOptions
+    search = {
+        "k": (100, 300, 500, 900, 1300),
+        "r_b": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+        "r_g": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+        "alpha": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+        "m": (1, 3, 5, 7, 11, 15, 23),
+    }
+
+    def fit(self, known: Known, validation: Questions | None, seed: int) -> Neighbours:
+        return Neighbours(known, self.options, self.tools.telemetry)
+
+
+SYSTEM = Tifuknn
