@@ -1,7 +1,7 @@
 """NEST: set-wise and cross-set blocks interleaved, on packed rows."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -101,7 +101,8 @@ class NestModel(nn.Module):
         self.layers = cast("Sequence[NestLayer]", layers)
         self.norm = nn.LayerNorm(config.d_model, bias=False)
         self.set_head = SetHead(config.d_model, config.vocab_size)
-        initialise(self, self.layers)
+        blocks = [block for layer in self.layers for block in (layer.set_wise, layer.cross_set)]
+        initialise(self, blocks)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
         if config.tied_set_head:  # only now, so that the random draws do not depend on it
             self.set_head.out.register_parameter("weight", None)
@@ -173,14 +174,13 @@ def compute_dtype(rows: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
 
 
-def initialise(module: nn.Module, layers: Iterable[NestLayer]) -> None:
-    """Initialise every linear weight of a module that holds these layers, see NestModel."""
+def initialise(module: nn.Module, blocks: Sequence[EncoderBlock]) -> None:
+    """Initialise every linear weight of a module that holds these blocks, see NestModel."""
     for linear in module.modules():
         if isinstance(linear, nn.Linear):
             nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
             if linear.bias is not None:
                 nn.init.zeros_(linear.bias)
-    blocks = [block for layer in layers for block in (layer.set_wise, layer.cross_set)]
     with torch.no_grad():
         for block in blocks:
             for output in (block.attention.out, block.feed_forward.out):

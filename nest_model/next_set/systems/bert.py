@@ -1,0 +1,31 @@
+"""BERT4Rec: a bidirectional encoder of the whole history that guesses masked products."""
+
+from typing import TYPE_CHECKING
+
+from nest_model.next_set.bert_options import MASKINGS, BertOptions
+from nest_model.next_set.questions import Known, Questions
+from nest_model.next_set.system import System, Traits
+
+if TYPE_CHECKING:  # loads torch
+    from nest_model.next_set.bert import Bert
+
+
+class Bert4Rec(System):
+    title = "BERT4Rec / BTBR"
+    about = "A transformer over the products of all baskets that guesses masked ones; all products compete."
+    Options = BertOptions
+    search = {
+        "masking": MASKINGS,
+        "learning_rate": (1e-3, 2e-3, 4e-3),
+        "epochs": (10, 30, 60),
+        "dropout": (0.0, 0.1, 0.3),
+    }
+    traits = Traits(has_random_start=True)
+
+    def fit(self, known: Known, validation: Questions | None, seed: int) -> "Bert":
+        from nest_model.next_set.bert import fit_bert
+
+        return fit_bert(known, validation, self.options, seed, self.tools)
+
+
+SYSTEM = Bert4Rec
