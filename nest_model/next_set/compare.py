@@ -222,7 +222,7 @@ def _difference(
 ) -> dict[str, Any]:
     """Return first less second with its interval, and the shares of users better, equal and worse off."""
     if resamples is None:
-        return missing(TOO_FEW).json()
+        return missing(TOO_FEW).json() | dict.fromkeys(("better", "equal", "worse"))
     less = first.values[metric] - second.values[metric]
     score = Score(_mean(less), _resampled_mean(less, resamples, users)).json()
     is_equal = np.abs(less) < 1e-9
@@ -264,8 +264,8 @@ def _groups(rows: Sequence[Row], users: Users) -> dict[str, list[dict[str, Any]]
     ]
     shares = [
         ("none", share == 0),
-        ("up to a third", (share > 0) & (share <= 1 / 3)),
-        ("up to two thirds", (share > 1 / 3) & (share <= 2 / 3)),
+        ("to ⅓", (share > 0) & (share <= 1 / 3)),
+        ("to ⅔", (share > 1 / 3) & (share <= 2 / 3)),
         ("more", share > 2 / 3),
     ]
     tables: dict[str, list[dict[str, Any]]] = {}

@@ -57,7 +57,7 @@ def parts(rows: Sequence[Mapping[str, Any]]) -> Figure:
     axes.barh(places, new, left=repeats, height=0.7, color=YELLOW, label="new to the user")
     axes.set_title("Recall@10, by where the product comes from")
     axes.grid(axis="x")
-    axes.legend(loc="lower right")
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.06), ncols=2)
     _name_rows(axes, [row["title"] for row in shown])
     return figure
 

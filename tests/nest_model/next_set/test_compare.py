@@ -1,0 +1,222 @@
+"""The comparison of systems: paired by user, chosen by validation users, silent about few users."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from nest_model.next_set import page
+from nest_model.next_set.compare import ALL_METRICS, compare, read_rows
+from nest_model.next_set.report import write_next_basket_report
+from nest_model.training.telemetry import NullTelemetry
+from schemas.contract import write_table
+from schemas.errors import NestError
+from schemas.tables.next_sets import NEXT_SET_SCORES
+
+USERS = 40
+TRAITS = dict.fromkeys(
+    ("transductive", "ranks_only_repeats", "modified", "uses_query_time", "has_random_start"), False
+)
+
+
+def write_system(
+    root: Path,
+    name: str,
+    ndcg: Sequence[Sequence[float]],
+    *,
+    validation: float | None = 0.5,
+    baskets: np.ndarray | None = None,
+    filled: Sequence[float] | None = None,
+    **card: Any,
+) -> Path:
+    """Write what `next-basket` leaves of a system with these NDCG and recall, [seeds][users]."""
+    folder, users = root / name, len(ndcg[0])
+    parts = [(seed, False, values) for seed, values in enumerate(ndcg)]
+    parts += [(0, True, filled)] if filled is not None else []
+    tables = []
+    for seed, is_filled, values in parts:
+        columns: dict[str, Any] = dict.fromkeys(ALL_METRICS, np.array(values, dtype=np.float32))
+        columns |= {
+            "seed": np.full(users, seed),
+            "is_filled": np.full(users, is_filled),
+            "subject_id": np.arange(users) + 1,
+            "baskets": np.arange(users) % 7 + 1 if baskets is None else baskets,
+            "truths": np.full(users, 4),
+            "repeat_truths": np.arange(users) % 5,
+        }
+        tables.append(pa.table(columns))
+    write_table(pa.concat_tables(tables), folder / "scores.parquet", NEXT_SET_SCORES, made_by="test")
+    summary = {"tie_share": 0.1, "distinct_products": 9}
+    content = {
+        "system": name, "title": name.upper(), "about": f"About {name}.", "is_control": False, "traits": TRAITS,
+        "options": {"k": 3}, "points": 1, "protocol": "official", "target": "held_out", "query_time": "given",
+        "seeds": list(range(len(ndcg))), "users": str(users), "left_out": {"no_target": "0"}, "products": 50,
+        "unnamed_share": 0.0, "validation_ndcg": validation, "results": {"own": summary, "filled": summary},
+    }  # fmt: skip
+    trials = {"trials": [{"options": {"k": 3}, "ndcg": 0.5, "recall": 0.4}]}
+    cost = {"cpu_seconds": 2.0, "peak_mib": 300}
+    for file, values in (("metrics", content | card), ("trials", trials), ("cost", cost)):
+        (folder / f"{file}.json").write_text(json.dumps(values))
+    return folder
+
+
+def compared(root: Path) -> dict[str, Any]:
+    return compare(*read_rows({path.name: path for path in root.iterdir()}))
+
+
+def row_of(metrics: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    (row,) = [row for row in metrics["rows"] if row["name"] == name]
+    return row
+
+
+def test_difference_is_paired_by_user(tmp_path: Path):
+    base = np.linspace(0.1, 0.9, USERS)
+    write_system(tmp_path, "blend", [base.tolist()])
+    write_system(tmp_path, "tifuknn", [(base + 0.05).tolist()])
+    less = row_of(compared(tmp_path), "tifuknn")["less_yardstick"]["ndcg"]
+    # users differ widely, but each by the same: the interval of the difference has no width
+    assert less["value"] == less["low"] == less["high"] == pytest.approx(0.05, abs=1e-6)
+    assert (less["better"], less["equal"], less["worse"]) == (1, 0, 0)
+
+
+def test_row_is_the_mean_over_seeds_with_their_deviation(tmp_path: Path):
+    write_system(tmp_path, "blend", [[0.2] * USERS])
+    write_system(tmp_path, "recanet", [[0.2] * USERS, [0.4] * USERS])
+    score = row_of(compared(tmp_path), "recanet")["scores"]["ndcg"]
+    assert score["value"] == pytest.approx(0.3, abs=1e-6)
+    assert score["sd"] == pytest.approx(np.std([0.2, 0.4], ddof=1), abs=1e-6)
+    assert score["seeds"] == 2
+
+
+def test_validation_users_choose_yardstick_and_best_nest(tmp_path: Path):
+    write_system(tmp_path, "blend", [[0.9] * USERS], validation=0.2)
+    write_system(tmp_path, "gp_topfreq", [[0.1] * USERS], validation=0.3)
+    write_system(tmp_path, "nest_copy", [[0.1] * USERS], validation=0.3)
+    write_system(tmp_path, "nest_hybrid", [[0.9] * USERS], validation=0.2)
+    write_system(tmp_path, "lightgbm", [[0.5] * USERS])
+    metrics = compared(tmp_path)
+    assert metrics["chosen_on_validation"] == {"yardstick": "gp_topfreq", "best_nest": "nest_copy"}
+    (best_nest,) = [one for one in metrics["comparisons"] if one["second"] == "lightgbm"]
+    assert best_nest["first"] == "nest_copy"
+    assert best_nest["ndcg"]["value"] == pytest.approx(-0.4, abs=1e-6)
+
+
+def test_blend_is_the_yardstick_without_validation_users(tmp_path: Path):
+    write_system(tmp_path, "p_topfreq", [[0.5] * USERS], validation=None)
+    write_system(tmp_path, "blend", [[0.4] * USERS], validation=None)
+    assert compared(tmp_path)["chosen_on_validation"]["yardstick"] == "blend"
+
+
+def test_filled_lists_are_a_row_of_their_own(tmp_path: Path):
+    write_system(tmp_path, "p_topfreq", [[0.2] * USERS], filled=[0.3] * USERS)
+    names = {row["name"]: row["scores"]["recall"]["value"] for row in compared(tmp_path)["rows"]}
+    assert names == {"p_topfreq": pytest.approx(0.2), "p_topfreq_filled": pytest.approx(0.3)}
+
+
+@pytest.mark.parametrize("fault", ["other users", "another target"])
+def test_systems_of_another_question_are_refused(fault: str, tmp_path: Path):
+    write_system(tmp_path, "blend", [[0.2] * USERS])
+    if fault == "other users":
+        write_system(tmp_path, "tifuknn", [[0.2] * (USERS - 1)])
+    else:
+        write_system(tmp_path, "tifuknn", [[0.2] * USERS], target="last_visible")
+    with pytest.raises(NestError, match="TIFUKNN answers other users or another question"):
+        compared(tmp_path)
+
+
+def test_nothing_is_scored_under_eleven_users(tmp_path: Path):
+    for name in ("blend", "tifuknn", "nest", "bert"):
+        write_system(tmp_path, name, [[0.2] * 10])
+    metrics = compared(tmp_path)
+    scores = [score for row in metrics["rows"] for score in row["scores"].values()]
+    scores += [one[metric] for one in metrics["comparisons"] for metric in ("recall", "ndcg")]
+    values = [score["value"] if isinstance(score, dict) else score for score in scores]
+    assert len(values) > 40
+    assert set(values) == {None}
+    assert metrics["groups"] == metrics["ceilings"] == {}
+    assert page.all_pictures(metrics) == {}
+    assert "0.2" not in page.render(metrics).split('<h2 id="tuning">')[0].split("</style>")[1]
+
+
+def test_group_of_few_users_is_left_out_with_all_sizes(tmp_path: Path):
+    baskets = np.array([1] * 30 + [5] * 3 + [9] * 7)
+    write_system(tmp_path, "blend", [[0.2] * USERS], baskets=baskets)
+    groups = compared(tmp_path)["groups"]
+    assert [group["label"] for group in groups["history"]] == ["1"]
+    assert all("users" not in group for group in groups["history"])
+    assert all(group["recall"]["blend"] == pytest.approx(0.2) for group in groups["history"])
+
+
+def test_share_of_few_users_is_withheld_with_the_others(tmp_path: Path):
+    better = np.full(USERS, 0.2)
+    better[:3] += 0.1
+    write_system(tmp_path, "blend", [[0.2] * USERS])
+    write_system(tmp_path, "tifuknn", [better.tolist()])
+    less = row_of(compared(tmp_path), "tifuknn")["less_yardstick"]["ndcg"]
+    assert (less["better"], less["equal"], less["worse"]) == (None, None, None)
+
+
+def test_first_sentence_says_that_nest_adds_nothing(tmp_path: Path):
+    write_system(tmp_path, "blend", [[0.2] * USERS])
+    write_system(tmp_path, "lightgbm", [[0.4] * USERS])
+    write_system(tmp_path, "nest_hybrid", [[0.3] * USERS])
+    first, second = page.sentences(compared(tmp_path))
+    assert first.startswith(
+        "NEST adds nothing to counting here: its best form, NEST_HYBRID, has an NDCG@10 of 0.300"
+    )
+    assert second.startswith("LIGHTGBM recommends best: NDCG@10 0.400")
+    assert "surely better than the yardstick, BLEND" in second
+
+
+def test_first_sentence_names_the_winner_where_nest_adds_something(tmp_path: Path):
+    write_system(tmp_path, "blend", [[0.2] * USERS])
+    write_system(tmp_path, "lightgbm", [[0.25] * USERS])
+    write_system(tmp_path, "nest_hybrid", [[0.3] * USERS])
+    (only,) = page.sentences(compared(tmp_path))
+    assert only.startswith("NEST_HYBRID recommends best")
+
+
+def test_winner_is_never_a_control(tmp_path: Path):
+    write_system(tmp_path, "blend", [[0.2] * USERS])
+    write_system(tmp_path, "control_no_user", [[0.9] * USERS], is_control=True)
+    (only,) = page.sentences(compared(tmp_path))
+    assert only.startswith("BLEND recommends best")
+    assert "nothing tried here beats counting" in only
+
+
+def test_report_writes_a_page_with_every_row_trial_and_the_paper_s_table(tmp_path: Path):
+    systems = tmp_path / "systems"
+    write_system(systems, "blend", [[0.2] * USERS])
+    write_system(systems, "tifuknn", [np.linspace(0, 1, USERS).tolist()] * 2)
+    write_system(systems, "control_no_user", [[0.1] * USERS], is_control=True)
+    write_next_basket_report(systems=systems, out=tmp_path / "out", telemetry=NullTelemetry())
+    html = (tmp_path / "out" / "report.html").read_text()
+    for words in (
+        "BLEND",
+        "TIFUKNN",
+        "CONTROL_NO_USER",
+        "BLEND: 1 trial<",
+        "0.4301",
+        "No cell of it can be compared",
+        "<svg",
+    ):
+        assert words in html
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["k"] == 10
+
+
+def test_report_without_a_system_says_what_to_run(tmp_path: Path):
+    with pytest.raises(NestError, match="no finished system; run `python -m nest_model next-basket` first"):
+        write_next_basket_report(systems=tmp_path, out=tmp_path / "out", telemetry=NullTelemetry())
+
+
+def test_text_table_names_every_row_and_the_yardstick(tmp_path: Path):
+    write_system(tmp_path, "blend", [[0.2] * USERS])
+    write_system(tmp_path, "tifuknn", [[0.3] * USERS])
+    text = page.text_table(compared(tmp_path))
+    assert "BLEND (yardstick)" in text
+    assert "TIFUKNN" in text
+    assert "+0.100" in text
