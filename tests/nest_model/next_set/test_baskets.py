@@ -64,7 +64,11 @@ def test_first_and_last_baskets_of_each_user(baskets: Baskets):
     counts = np.array([0, 2, 9])
     assert contents(baskets.first(counts)) == {3: [], 8: [(0, [9]), (14, [5, 7])], 20: [(0, [7])]}
     assert contents(baskets.last(counts)) == {3: [], 8: [(14, [5, 7]), (21, [9, 2])], 20: [(0, [7])]}
-    assert contents(baskets.first(baskets.lengths - 1)) == {3: [(0, [7, 5, 9])], 8: [(0, [9]), (14, [5, 7])], 20: []}
+    assert contents(baskets.first(baskets.lengths - 1)) == {
+        3: [(0, [7, 5, 9])],
+        8: [(0, [9]), (14, [5, 7])],
+        20: [],
+    }
 
 
 def test_users_are_taken_in_the_order_given(baskets: Baskets):
@@ -89,7 +93,9 @@ def test_order_of_users_and_files_changes_nothing(tmp_path: Path):
 
 def test_order_of_lines_changes_only_the_places_in_the_cart(tmp_path: Path):
     shoppers = random_shoppers(0)
-    shops = [write_shop(tmp_path / str(seed), shoppers, seed=seed).read().known.training for seed in (None, 1)]
+    shops = [
+        write_shop(tmp_path / str(seed), shoppers, seed=seed).read().known.training for seed in (None, 1)
+    ]
     names = [name for name in vars(shops[0]) if name != "cart_places"]
     for name in names:
         np.testing.assert_array_equal(getattr(shops[0], name), getattr(shops[1], name), err_msg=name)

@@ -27,11 +27,13 @@ class Shopper:
     baskets: Sequence[Sequence[int]]
     hidden: Sequence[int] | None = None  # products of a last order whose content only held_out has
     days: Sequence[float] = ()
+    later: Sequence[Sequence[int]] = ()  # after the hidden order, which no real shop has
 
     def orders(self) -> list[tuple[float, Sequence[int], int]]:
         """Return the day, the visible products and the flags of each order."""
         contents = [(basket, 0) for basket in self.baskets]
         contents += [([], TARGET_HIDDEN)] if self.hidden is not None else []
+        contents += [(basket, 0) for basket in self.later]
         days = self.days or [DAYS_APART * number for number in range(len(contents))]
         return [(day, *content) for day, content in zip(days, contents, strict=True)]
 
@@ -102,7 +104,9 @@ def _write_baskets(path: Path, shoppers: Shoppers, users: Sequence[int], seed: i
                     "flags": flags,
                 }
             )
-    columns = {name: pa.array([row[name] for row in rows], BASKETS.field(name).type) for name in BASKETS.names}
+    columns = {
+        name: pa.array([row[name] for row in rows], BASKETS.field(name).type) for name in BASKETS.names
+    }
     write_table(pa.table(columns), path, BASKETS, made_by="test")
 
 
