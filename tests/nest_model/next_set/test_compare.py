@@ -59,8 +59,8 @@ def write_system(
     }  # fmt: skip
     trials = {"trials": [{"options": {"k": 3}, "ndcg": 0.5, "recall": 0.4}]}
     cost = {"cpu_seconds": 2.0, "peak_mib": 300}
-    for file, values in (("metrics", content | card), ("trials", trials), ("cost", cost)):
-        (folder / f"{file}.json").write_text(json.dumps(values))
+    for file, values_of_file in (("metrics", content | card), ("trials", trials), ("cost", cost)):
+        (folder / f"{file}.json").write_text(json.dumps(values_of_file))
     return folder
 
 
@@ -139,7 +139,7 @@ def test_nothing_is_scored_under_eleven_users(tmp_path: Path):
     assert set(values) == {None}
     assert metrics["groups"] == metrics["ceilings"] == {}
     assert page.all_pictures(metrics) == {}
-    assert "0.2" not in page.render(metrics).split('<h2 id="tuning">')[0].split("</style>")[1]
+    assert "0.200" not in page.render(metrics).split('<h2 id="tuning">')[0].split("</style>")[1]
 
 
 def test_group_of_few_users_is_left_out_with_all_sizes(tmp_path: Path):
