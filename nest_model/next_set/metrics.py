@@ -35,15 +35,12 @@ def score_rankings(ranking: Ranking, questions: Questions, k: int) -> UserScores
     """Score the first `k` products of each list."""
     guesses = ranking.product_id[:, :k]
     users = len(questions)
-    user_of_truth = np.repeat(np.arange(users), np.diff(questions.truth_offsets))
-    history = questions.histories.baskets
-    in_history = _Pairs(history.user_of_line, history.product_id[history.items])
-    in_truth = _Pairs(user_of_truth, questions.truth)
+    user_of_truth = questions.user_of_truth
     user_of_guess = np.repeat(np.arange(users), guesses.shape[1])
     listed = guesses != NO_PRODUCT
-    hits = in_truth.hold(user_of_guess, guesses.ravel()).reshape(guesses.shape) & listed
-    repeats = in_history.hold(user_of_guess, guesses.ravel()).reshape(guesses.shape) & listed
-    truth_repeats = in_history.hold(user_of_truth, questions.truth)
+    hits = questions.truth_pairs.hold(user_of_guess, guesses.ravel()).reshape(guesses.shape) & listed
+    repeats = questions.history_pairs.hold(user_of_guess, guesses.ravel()).reshape(guesses.shape) & listed
+    truth_repeats = questions.history_pairs.hold(user_of_truth, questions.truth)
 
     truths = np.bincount(user_of_truth, minlength=users)
     repeat_truths = np.bincount(user_of_truth[truth_repeats], minlength=users)
@@ -74,11 +71,9 @@ def best_gains(most: int) -> np.ndarray:
 
 def oracle(questions: Questions, k: int, *, repeats_only: bool = False) -> Ranking:
     """Return each user's target itself as the list, or those of its products that are in the history: the ceilings."""
-    user = np.repeat(np.arange(len(questions)), np.diff(questions.truth_offsets))
-    truth = questions.truth
+    user, truth = questions.user_of_truth, questions.truth
     if repeats_only:
-        history = questions.histories.baskets
-        is_repeat = _Pairs(history.user_of_line, history.product_id[history.items]).hold(user, truth)
+        is_repeat = questions.history_pairs.hold(user, truth)
         user, truth = user[is_repeat], truth[is_repeat]
     place = np.arange(len(user)) - offsets_of(np.bincount(user, minlength=len(questions)))[:-1][user]
     is_listed = place < k
@@ -101,25 +96,3 @@ def rounded(value: float) -> float | None:
 def unnamed_share(questions: Questions, product_ids: np.ndarray) -> float:
     """Return the share of target products that are not among those a system can name, `product_ids`."""
     return float(np.mean(~np.isin(questions.truth, product_ids))) if len(questions.truth) else 0.0
-
-
-class _Pairs:
-    """A set of (user, product id) pairs."""
-
-    def __init__(self, user: np.ndarray, product_id: np.ndarray) -> None:
-        self._products = np.unique(product_id)
-        self._keys = np.unique(self._key(user, np.searchsorted(self._products, product_id)))
-
-    def hold(self, user: np.ndarray, product_id: np.ndarray) -> np.ndarray:
-        """Return whether each of these pairs is in the set."""
-        if not len(self._keys):
-            return np.zeros(len(user), dtype=bool)
-        place = np.minimum(np.searchsorted(self._products, product_id), len(self._products) - 1)
-        keys = self._key(user, place)
-        is_key = self._keys[np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)] == keys
-        is_held: np.ndarray = is_key & (self._products[place] == product_id)
-        return is_held
-
-    def _key(self, user: np.ndarray, place: np.ndarray) -> np.ndarray:
-        keys: np.ndarray = user.astype(np.int64) * max(len(self._products), 1) + place
-        return keys

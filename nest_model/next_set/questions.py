@@ -8,6 +8,7 @@ order is in no history, and the histories of all users, the test users' too, are
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
 
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from nest_model.data.seqsets import expand_ranges, offsets_of
 from nest_model.next_set.baskets import Baskets, OrderRows, read_orders
 from nest_model.next_set.held_out import read_held_out
+from nest_model.next_set.pairs import Pairs, sorted_distinct
 from schemas.contract import read_table
 from schemas.errors import InputError, NestError
 from schemas.tables.events import SUBJECTS
@@ -58,6 +60,23 @@ class Questions:
     def subject_id(self) -> np.ndarray:
         """The users, i64 [users], ascending."""
         return self.histories.baskets.subject_id
+
+    @property
+    def user_of_truth(self) -> np.ndarray:
+        """The place of the user of each target product, i64 [truths]."""
+        return np.repeat(np.arange(len(self)), np.diff(self.truth_offsets))
+
+    @cached_property
+    def truth_pairs(self) -> Pairs:
+        """Every user's target products."""
+        products = sorted_distinct(self.truth)
+        return Pairs.of(self.user_of_truth, np.searchsorted(products, self.truth), products)
+
+    @cached_property
+    def history_pairs(self) -> Pairs:
+        """Every user's products of the history."""
+        baskets = self.histories.baskets
+        return Pairs.of(baskets.user_of_line, baskets.items, baskets.product_id)
 
     def take(self, users: np.ndarray) -> Self:
         """Return the questions at these places, in the order given."""
@@ -161,7 +180,7 @@ class _Parts:
             raise NestError(
                 "baskets: no user to learn from has a basket; give users whose last order is `train`."
             )
-        products = np.unique(self.orders.product_ids[np.repeat(is_known, self.orders.sizes)])
+        products = sorted_distinct(self.orders.product_ids[np.repeat(is_known, self.orders.sizes)])
         known = Known(self._baskets(is_learnt, products), self._baskets(is_known & self.is_test, products))
         validation = None
         if not self.published:
