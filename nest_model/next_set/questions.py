@@ -95,6 +95,7 @@ class Known:
 
     training: Baskets  # each user's last basket is what learning systems take as their label
     test_histories: Baskets  # only for a system that declares itself transductive
+    query_time: QueryTime = "given"  # where a question's day comes from; a label's should too
 
     @property
     def histories(self) -> Baskets:
@@ -181,7 +182,9 @@ class _Parts:
                 "baskets: no user to learn from has a basket; give users whose last order is `train`."
             )
         products = sorted_distinct(self.orders.product_ids[np.repeat(is_known, self.orders.sizes)])
-        known = Known(self._baskets(is_learnt, products), self._baskets(is_known & self.is_test, products))
+        known = Known(
+            self._baskets(is_learnt, products), self._baskets(is_known & self.is_test, products), query_time
+        )
         validation = None
         if not self.published:
             roles = self.is_validation, self.is_validation_target

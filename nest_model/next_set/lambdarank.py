@@ -1,0 +1,272 @@
+"""LightGBM that ranks the user's own products and the most popular ones: the honest competitor of every network.
+
+A query is a user and a label basket; its rows are the candidates, and what is learnt is which of them the basket holds.
+Every feature and every statistic of a product is of baskets before the earliest label. LightGBM's own NDCG is not read:
+it takes a query without a hit as 1 and sees no target outside the candidates. Our scorer decides when to stop.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field
+
+from nest_model.baselines.boosting import COMMON
+from nest_model.data.seqsets import expand_ranges, offsets_of
+from nest_model.next_set.baskets import Baskets
+from nest_model.next_set.frequent import Everybody, fill, user_products
+from nest_model.next_set.metrics import score_rankings
+from nest_model.next_set.personal import FEATURES, ProductStatistics, features
+from nest_model.next_set.questions import Histories, Known, Questions, expected_days
+from nest_model.next_set.ranking import K, Ranking, TieOrder
+from nest_model.next_set.system import Fitted, Options
+from nest_model.training.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    import lightgbm as lgb
+
+USERS_AT_A_TIME = 2_000
+VALIDATION_USERS = 2_000
+"""How many validation users decide when to stop."""
+
+MOST_ROWS_OF_QUERY = 10_000
+"""LightGBM refuses longer queries."""
+
+MOST_TREES = 600
+TREES_BETWEEN_SCORES = 5
+PATIENCE_TREES = 50
+
+
+class LightgbmOptions(Options):
+    objective: Literal["lambdarank", "rank_xendcg", "binary"] = Field(
+        "lambdarank", description="What the trees minimise."
+    )
+    explore: int = Field(
+        50, ge=0, description="How many of the most popular products are candidates of every user."
+    )
+    label_positions: int = Field(
+        1, ge=1, le=5, description="How many of a training user's last baskets are labels."
+    )
+    truncation: int = Field(20, ge=1, description="How many places of a list lambdarank improves.")
+    leaves: int = Field(31, ge=2, description="Most leaves of a tree.")
+    rate: float = Field(0.05, gt=0, description="Learning rate.")
+    min_leaf: int = Field(100, ge=1, description="Fewest rows in a leaf.")
+    columns: float = Field(0.8, gt=0, le=1, description="Share of the features that a tree sees.")
+    l2: float = Field(1.0, ge=0, description="Penalty on the values of leaves.")
+    trees: int = Field(
+        150, ge=1, le=MOST_TREES, description="Number of trees where no validation user decides it."
+    )
+    queries: int = Field(
+        20_000,
+        ge=1,
+        description="Most label baskets, as many of each training user; which users, a hash of their ids says.",
+    )
+
+
+def label_questions(known: Known, back: int) -> Questions:
+    """Return the training users' baskets before one of their last as questions, and that one as the answer.
+
+    Args:
+        back: how many baskets come after the label; users with no basket before it have no question.
+    """
+    training = known.training.take(np.flatnonzero(known.training.lengths > back + 1))
+    label = training.basket_offsets[1:] - 1 - back
+    sizes = training.sizes[label]
+    items = training.items[expand_ranges(training.item_offsets[label], sizes)]
+    before = training.first(training.lengths - 1 - back)
+    days = training.days[label] if known.query_time == "given" else expected_days(before)
+    return Questions(Histories(before, days), offsets_of(sizes), training.product_id[items], {})
+
+
+class Candidates:
+    """The products that are ranked for each user: those of the history and everybody's most frequent."""
+
+    def __init__(self, statistics: ProductStatistics, explore: int) -> None:
+        self.statistics = statistics
+        self.order = TieOrder.by_popularity(statistics.popularity)
+        popular = np.argsort(self.order.place)[:explore]
+        self.popular = popular[statistics.popularity[popular] > 0]
+
+    @classmethod
+    def before_labels(cls, known: Known, options: LightgbmOptions) -> Self:
+        """Return the candidates by what everybody bought before the earliest label."""
+        earlier = known.training.first(known.training.lengths - options.label_positions)
+        return cls(ProductStatistics.of(earlier), options.explore)
+
+    def of(self, histories: Histories) -> tuple[np.ndarray, np.ndarray]:
+        """Return user and item of each candidate, i64 [candidates], by user and by popularity.
+
+        LightGBM takes equally scored rows in this order, so it must not depend on a product's id.
+        """
+        baskets, users = histories.baskets, len(histories)
+        user, item, _ = user_products(baskets)
+        keys = np.concatenate([user, np.repeat(np.arange(users), len(self.popular))]) * baskets.products
+        keys = np.unique(keys + np.concatenate([item, np.tile(self.popular, users)]))
+        user, item = np.divmod(keys, max(baskets.products, 1))
+        in_order = np.lexsort((self.order.place[item], user))
+        return user[in_order], item[in_order]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The candidates of some questions, their features and whether the answer holds them."""
+
+    user: np.ndarray  # i64 [rows], ascending
+    item: np.ndarray  # i64 [rows]
+    features: np.ndarray  # f32 [rows, features]
+    is_hit: np.ndarray  # bool [rows]
+
+    @classmethod
+    def of(cls, questions: Questions, candidates: Candidates) -> "Rows":
+        """Return the rows of all questions."""
+        histories = questions.histories
+        product_id = histories.baskets.product_id
+        user, item = candidates.of(histories)
+        truth_user = np.repeat(np.arange(len(questions)), np.diff(questions.truth_offsets))
+        place = np.minimum(np.searchsorted(product_id, questions.truth), max(len(product_id) - 1, 0))
+        is_known = product_id[place] == questions.truth
+        truth_keys = truth_user[is_known] * len(product_id) + place[is_known]
+        is_hit = np.isin(user * len(product_id) + item, truth_keys)
+        return cls(user, item, features(histories, user, item, candidates.statistics), is_hit)
+
+    def fit_for_learning(self, *, is_ranked: bool) -> np.ndarray:
+        """Return the places of the rows to learn from, i64: no query too long and, for a ranker, none without a hit."""
+        queries = int(self.user[-1]) + 1 if len(self.user) else 0
+        in_order = np.lexsort((~self.is_hit, self.user))  # hits first, then the popular
+        starts = offsets_of(np.bincount(self.user, minlength=queries))[:-1]
+        is_short = np.empty(len(self.user), dtype=bool)
+        is_short[in_order] = np.arange(len(self.user)) - starts[self.user[in_order]] < MOST_ROWS_OF_QUERY
+        has_hit = np.bincount(self.user, self.is_hit, minlength=queries) > 0
+        return np.flatnonzero(is_short & (has_hit[self.user] | (not is_ranked)))
+
+
+class Boosted(Fitted):
+    """The candidates by the score of the trees; the places left hold everybody's most frequent products."""
+
+    def __init__(self, known: Known, candidates: Candidates, booster: "lgb.Booster", trees: int) -> None:
+        self.everybody, self.candidates = Everybody(known), candidates
+        self.booster, self.trees = booster.free_dataset(), trees
+        self.nameable = known.training.product_id
+
+    def rank(self, histories: Histories, k: int) -> Ranking:
+        parts = []
+        for block in histories.baskets.blocks(USERS_AT_A_TIME):
+            part = histories.take(np.arange(block.start, block.stop))
+            user, item = self.candidates.of(part)
+            rows = features(part, user, item, self.candidates.statistics)
+            scores = np.asarray(
+                self.booster.predict(rows, num_iteration=self.trees, raw_score=True, num_threads=1)
+            )
+            ranking = self.everybody.order.rank_pairs(
+                len(part), user, item, scores, part.baskets.product_id, k
+            )
+            parts.append(fill(ranking, self.everybody.rank(part, 2 * k)))
+        return Ranking.joined(parts)
+
+
+def fit(
+    known: Known, validation: Questions | None, options: LightgbmOptions, seed: int, telemetry: Telemetry
+) -> Fitted:
+    """Fit the trees to the labels of the training users; without a label to learn from, the most popular are listed."""
+    candidates = Candidates.before_labels(known, options)
+    data = _training_set(known, candidates, options)
+    if data is None:
+        return Everybody(known)
+    import lightgbm as lgb
+
+    booster = lgb.Booster(_parameters(options, seed), data)
+    if validation is None:
+        progress = telemetry.progress("lightgbm", total=options.trees, unit="trees")
+        for _ in range(options.trees):
+            booster.update()
+            progress.advance(1)
+        return Boosted(known, candidates, booster, options.trees)
+    trees = _stopped(booster, data, known, validation, candidates, telemetry)
+    return Boosted(known, candidates, booster, trees)
+
+
+def _parameters(options: LightgbmOptions, seed: int) -> dict[str, Any]:
+    parameters = COMMON | {
+        "objective": options.objective,
+        "metric": "none",
+        "num_leaves": options.leaves,
+        "learning_rate": options.rate,
+        "min_data_in_leaf": options.min_leaf,
+        "feature_fraction": options.columns,
+        "lambda_l2": options.l2,
+        "seed": seed,
+    }
+    if options.objective == "lambdarank":
+        parameters["lambdarank_truncation_level"] = options.truncation
+    return parameters
+
+
+def _training_set(known: Known, candidates: Candidates, options: LightgbmOptions) -> "lgb.Dataset | None":
+    """Return the labelled rows binned, None where there are none or all labels are alike."""
+    import lightgbm as lgb
+
+    users = -(-options.queries // options.label_positions)
+    chosen = replace(known, training=_sample(known.training, users))
+    tables, hits, sizes = [], [], []
+    for back in range(options.label_positions):
+        questions = label_questions(chosen, back)
+        rows = Rows.of(questions, candidates)
+        kept = rows.fit_for_learning(is_ranked=options.objective != "binary")
+        tables.append(rows.features[kept])
+        hits.append(rows.is_hit[kept])
+        counts = np.bincount(rows.user[kept], minlength=len(questions))
+        sizes.append(counts[counts > 0])
+    is_hit = np.concatenate(hits)
+    if not is_hit.any() or is_hit.all():
+        return None
+    return lgb.Dataset(
+        np.concatenate(tables),
+        is_hit.astype(np.int8),
+        group=None if options.objective == "binary" else np.concatenate(sizes),
+        feature_name=list(FEATURES),
+        params=COMMON,
+    )
+
+
+def _sample(training: Baskets, users: int) -> Baskets:
+    """Return at most so many users, those of the lowest hash of their ids."""
+    if len(training) <= users:
+        return training
+    hashed = training.subject_id.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return training.take(np.sort(np.argsort(hashed, kind="stable")[:users]))
+
+
+def _stopped(
+    booster: "lgb.Booster",
+    data: "lgb.Dataset",
+    known: Known,
+    validation: Questions,
+    candidates: Candidates,
+    telemetry: Telemetry,
+) -> int:
+    """Grow trees until validation users no longer gain, and return how many are best."""
+    import lightgbm as lgb
+
+    step = -(-len(validation) // VALIDATION_USERS)
+    questions = validation.take(np.arange(0, len(validation), step))
+    rows = Rows.of(questions, candidates)
+    order = TieOrder.by_popularity(known.popularity())
+    product_id = known.training.product_id
+
+    def ndcg(scores: np.ndarray, _: "lgb.Dataset") -> tuple[str, float, bool]:
+        ranking = order.rank_pairs(len(questions), rows.user, rows.item, scores, product_id, K)
+        return "ndcg", float(score_rankings(ranking, questions, K).values["ndcg"].mean()), True
+
+    rows_to_score = lgb.Dataset(rows.features, rows.is_hit.astype(np.int8), reference=data, params=COMMON)
+    booster.add_valid(rows_to_score, "validation")
+    progress = telemetry.progress("lightgbm", total=MOST_TREES, unit="trees")
+    best, trees = -1.0, 0
+    for grown in range(TREES_BETWEEN_SCORES, MOST_TREES + 1, TREES_BETWEEN_SCORES):
+        is_finished = [booster.update() for _ in range(TREES_BETWEEN_SCORES)][-1]
+        value = booster.eval_valid(ndcg)[0][2]
+        if value > best:
+            best, trees = value, grown
+        progress.advance(TREES_BETWEEN_SCORES)
+        if is_finished or grown - trees >= PATIENCE_TREES:
+            break
+    return trees

@@ -1,0 +1,164 @@
+"""The rows LightGBM learns from, when it stops, and what it ranks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nest_model.next_set import lambdarank
+from nest_model.next_set.baskets import Baskets
+from nest_model.next_set.frequent import Everybody
+from nest_model.next_set.lambdarank import Boosted, Candidates, LightgbmOptions, Rows, fit, label_questions
+from nest_model.next_set.metrics import score_rankings
+from nest_model.next_set.personal import FEATURES
+from nest_model.next_set.questions import Known, Questions, expected_days
+from nest_model.next_set.ranking import NO_PRODUCT, K
+from nest_model.training.telemetry import NullTelemetry
+from tests.support.factories.histories import baskets_of, histories_of, questions_of, random_shop
+
+PRODUCTS = range(100, 140)
+SMALL = {"min_leaf": 5, "leaves": 4}
+STAPLES = 3
+
+
+def known_of(training: Baskets) -> Known:
+    return Known(training, training.take(np.array([], dtype=np.int64)))
+
+
+def staple_shop(users: int, first: int = 1) -> dict[int, list[list[int]]]:
+    """Return users whose every basket holds their own three staples and two products of the moment."""
+    rng = np.random.default_rng(first)
+    shop = {}
+    for user in range(first, first + users):
+        own = rng.choice(PRODUCTS, size=len(PRODUCTS), replace=False)
+        staples, others = own[:STAPLES], own[STAPLES:]
+        shop[user] = [
+            [*staples.tolist(), *rng.choice(others, size=2, replace=False).tolist()] for _ in range(6)
+        ]
+    return shop
+
+
+def staple_questions(users: int, first: int) -> Questions:
+    shop = staple_shop(users, first)
+    baskets = baskets_of({user: each[:-1] for user, each in shop.items()}, product_id=PRODUCTS)
+    return questions_of(baskets, {user: each[-1] for user, each in shop.items()})
+
+
+def test_rows_are_own_and_popular_products_and_hits_those_of_the_label() -> None:
+    shop = random_shop(np.random.default_rng(1), users=15)
+    training = baskets_of(shop, product_id=range(100, 115))
+    options = LightgbmOptions(explore=3)
+    candidates = Candidates.before_labels(known_of(training), options)
+    questions = label_questions(known_of(training), 0)
+    rows = Rows.of(questions, candidates)
+    earlier = [basket for baskets in shop.values() for basket in baskets[:-1]]
+    counts = {product: sum(product in basket for basket in earlier) for product in range(100, 115)}
+    popular = sorted(counts, key=lambda product: (-counts[product], product))[:3]
+    asked = [user for user, baskets in shop.items() if len(baskets) > 1]
+    assert questions.subject_id.tolist() == asked
+    for place, user in enumerate(asked):
+        own = {product for basket in shop[user][:-1] for product in basket}
+        is_users = rows.user == place
+        assert set(100 + rows.item[is_users]) == own | set(popular)
+        assert is_users.sum() == len(own | set(popular))
+        hits = set(100 + rows.item[is_users & rows.is_hit])
+        assert hits == set(shop[user][-1]) & (own | set(popular))
+
+
+@pytest.mark.parametrize("back", [0, 1])
+def test_rows_do_not_change_with_the_label_and_what_follows(back: int) -> None:
+    shop = random_shop(np.random.default_rng(2), users=15)
+    changed = {
+        user: [
+            *baskets[: -1 - back],
+            *([100 + (p + 4) % 15 for p in set(basket)] for basket in baskets[-1 - back :]),
+        ]
+        for user, baskets in shop.items()
+    }
+    options = LightgbmOptions(explore=3, label_positions=2)
+    tables = []
+    for version in (shop, changed):
+        known = known_of(baskets_of(version, product_id=range(100, 115)))
+        rows = Rows.of(label_questions(known, back), Candidates.before_labels(known, options))
+        tables.append((rows.user, rows.item, rows.features))
+    for before, after in zip(*tables, strict=True):
+        np.testing.assert_array_equal(before, after)
+    assert tables[0][2][:, FEATURES.index("count")].any()
+
+
+def test_label_days_come_from_where_the_questions_days_come() -> None:
+    training = baskets_of({1: [[1], [1], [1], [1]]}, days={1: [0, 2, 4, 30]})
+    assert label_questions(known_of(training), 0).histories.query_days.tolist() == [30]
+    expected = label_questions(replace(known_of(training), query_time="expected"), 0)
+    assert expected.histories.query_days.tolist() == [6]
+    assert expected_days(training.first(np.array([3]))).tolist() == [6]
+
+
+def test_long_queries_are_cut_to_their_hits_and_popular_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lambdarank, "MOST_ROWS_OF_QUERY", 3)
+    user = np.repeat([0, 1], [5, 2])
+    is_hit = np.array([0, 0, 0, 0, 1, 1, 0], dtype=bool)
+    rows = Rows(user, np.arange(7), np.zeros((7, 1), dtype=np.float32), is_hit)
+    assert rows.fit_for_learning(is_ranked=True).tolist() == [0, 1, 4, 5, 6]
+
+
+def test_queries_without_a_hit_teach_a_classifier_but_no_ranker() -> None:
+    is_hit = np.array([0, 0, 0, 1], dtype=bool)
+    rows = Rows(np.array([0, 0, 1, 1]), np.arange(4), np.zeros((4, 1), dtype=np.float32), is_hit)
+    assert rows.fit_for_learning(is_ranked=True).tolist() == [2, 3]
+    assert rows.fit_for_learning(is_ranked=False).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("objective", ["lambdarank", "rank_xendcg", "binary"])
+def test_staples_of_every_basket_lead_the_list(objective: str) -> None:
+    known = known_of(baskets_of(staple_shop(60), product_id=PRODUCTS))
+    options = LightgbmOptions(objective=objective, explore=10, label_positions=2, trees=20, **SMALL)
+    questions = staple_questions(20, first=1000)
+    fitted = fit(known, None, options, 0, NullTelemetry())
+    ranking = fitted.rank(questions.histories, 8)
+    shop = staple_shop(20, first=1000)
+    for user, leading in zip(shop, ranking.product_id[:, :STAPLES], strict=True):
+        assert set(leading) == set(shop[user][0][:STAPLES])
+    assert (ranking.product_id != NO_PRODUCT).all()
+    ranking.refuse_invalid("lightgbm")
+
+
+def test_number_of_trees_is_the_best_by_our_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lambdarank, "PATIENCE_TREES", 15)
+    known = known_of(baskets_of(staple_shop(50), product_id=PRODUCTS))
+    validation = staple_questions(25, first=2000)
+    fitted = fit(known, validation, LightgbmOptions(explore=40, **SMALL), 0, NullTelemetry())
+    assert isinstance(fitted, Boosted)
+    chosen = fitted.trees
+    values = {}
+    for trees in range(5, min(fitted.booster.current_iteration(), chosen + 15) + 1, 5):
+        fitted.trees = trees
+        ranking = fitted.rank(validation.histories, K)
+        values[trees] = score_rankings(ranking, validation, K).values["ndcg"].mean()
+    assert chosen == max(values, key=lambda trees: (round(values[trees], 12), -trees))
+
+
+def test_block_size_and_a_second_fit_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = known_of(baskets_of(staple_shop(40), product_id=PRODUCTS))
+    options = LightgbmOptions(explore=5, trees=10, columns=0.5, **SMALL)
+    histories = staple_questions(9, first=3000).histories
+    first = fit(known, None, options, 4, NullTelemetry()).rank(histories, K)
+    monkeypatch.setattr(lambdarank, "USERS_AT_A_TIME", 2)
+    second = fit(known, None, options, 4, NullTelemetry()).rank(histories, K)
+    np.testing.assert_array_equal(first.product_id, second.product_id)
+    np.testing.assert_array_equal(first.scores, second.scores)
+
+
+def test_fewer_queries_are_those_of_the_same_users_for_every_position() -> None:
+    training = baskets_of(staple_shop(30), product_id=PRODUCTS)
+    few = lambdarank._sample(training, 10)
+    assert len(few) == 10
+    assert set(few.subject_id) < set(lambdarank._sample(training, 20).subject_id)
+    assert (np.diff(few.subject_id) > 0).all()
+
+
+def test_shop_without_a_label_lists_the_most_popular() -> None:
+    training = baskets_of({1: [[5, 6]], 2: [[6]]})
+    fitted = fit(known_of(training), None, LightgbmOptions(), 0, NullTelemetry())
+    assert isinstance(fitted, Everybody)
+    assert fitted.rank(histories_of(training), 2).product_id.tolist() == [[6, 5], [6, 5]]
