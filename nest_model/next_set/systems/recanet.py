@@ -1,0 +1,69 @@
+"""ReCANet: odds of buying again what the user bought before, with a vector for every user."""
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from nest_model.next_set.questions import Known, Questions
+from nest_model.next_set.recanet_rows import RowOptions, join_users
+from nest_model.next_set.system import Fitted, System, Traits
+
+
+class ItemOptions(RowOptions):
+    item_size: int = Field(128, ge=1, description="Numbers of a product's row.")
+
+
+class ReCANetOptions(ItemOptions):
+    mode: Literal["transductive", "inductive"] = Field(
+        "transductive",
+        description="transductive: a vector for every user, trained on the users' visible baskets, the test users' "
+        "too, as published; inductive: no vector, and test users are only asked for.",
+    )
+    user_size: int = Field(32, ge=1, description="Numbers of a user's vector.")
+
+
+SEARCH = {
+    "gaps": (20, 35),
+    "item_size": (16, 64, 128),
+    "rate": (3e-4, 1e-3, 3e-3, 1e-2),
+    "batch_rows": (1_000, 10_000),  # of a small shop 10,000 rows are few steps
+}
+
+
+class ReCANet(System):
+    title = "ReCANet"
+    about = "The odds of buying a product again from the gaps between its purchases, with a vector for every user."
+    Options = ReCANetOptions
+    search = SEARCH | {"user_size": (16, 32, 64)}
+    traits = Traits(transductive=True, ranks_only_repeats=True, has_random_start=True)
+
+    def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:
+        from nest_model.next_set import recanet  # loads torch
+
+        options = self.options
+        learnt = known.training
+        if options.mode == "transductive":
+            # a validation user's visible baskets count as a test user's do, so that validation measures the same
+            asked = [validation.histories.baskets] if validation is not None else []
+            learnt = join_users([known.training, known.test_histories, *asked])
+
+        def make_model() -> recanet.ReCANet:
+            items = recanet.keras_embedding(learnt.products, options.item_size)
+            users: recanet.UserPart = recanet.NoUser()
+            if options.mode == "transductive":
+                users = recanet.UserTable(np.asarray(learnt.subject_id), options.user_size)
+            return recanet.ReCANet(items, options.item_size, users)
+
+        return recanet.fit_recanet(
+            make_model,
+            learnt,
+            popularity=known.popularity(),
+            validation=validation,
+            options=options,
+            tools=self.tools,
+            seed=seed,
+        )
+
+
+SYSTEM = ReCANet
