@@ -56,7 +56,7 @@ class Bert(Fitted):
         return Ranking.joined([self._rank(logits, k) for logits in self._logits(histories)])
 
     def states(self, histories: Histories) -> tuple[Tensor, Tensor]:
-        """Return each user's [CLS] and [MASK] output, f32 [users, d_model] each, on the CPU; the query is the last row."""
+        """Return each user's [CLS] and [MASK] output, f32 [users, d_model] each, on the CPU."""
         parts = [(cls.float().cpu(), mask.float().cpu()) for cls, mask in self._states(histories)]
         if not parts:
             return torch.empty(0, self.options.d_model), torch.empty(0, self.options.d_model)
