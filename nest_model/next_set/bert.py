@@ -15,6 +15,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from nest_model.data.locations import ShardRows
+from nest_model.data.packed import micro_batches
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.bert_masking import mask_rows
 from nest_model.next_set.bert_model import Batch, BertModel, Guesses
@@ -28,7 +29,7 @@ from nest_model.training.ranks import split_step
 from nest_model.training.recipe import Recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.state import StateFolder, TrainingState
-from nest_model.training.stop import StopRequest
+from nest_model.training.stop import Stopped, StopRequest
 from nest_model.training.trainer import fit as train
 from schemas.errors import NestError
 from schemas.suppress import is_small
@@ -53,7 +54,12 @@ class Bert(Fitted):
         self.nameable = np.sort(self._product_id[tokens.item_of_token])
 
     def rank(self, histories: Histories, k: int) -> Ranking:
-        return Ranking.joined([self._rank(logits, k) for logits in self._logits(histories)])
+        self.log_cut(histories.baskets, "ranked")
+        return self.lists(histories, k)
+
+    def lists(self, histories: Histories, k: int) -> Ranking:
+        """Return what `rank` does, in silence."""
+        return Ranking.joined([self._list(logits, k) for logits in self._logits(histories)])
 
     def states(self, histories: Histories) -> tuple[Tensor, Tensor]:
         """Return each user's [CLS] and [MASK] output, f32 [users, d_model] each, on the CPU."""
@@ -68,13 +74,13 @@ class Bert(Fitted):
         kept = latest(baskets, self.options.max_tokens - 2)
         share = 1 - len(kept.items) / max(len(baskets.items), 1)
         log.info(
-            "bert: the latest %s tokens leave out %.1f%% of the lines of the %s users' histories",
+            "bert: the latest %s tokens leave out %.1f%% of the lines of the %s users",
             f"{self.options.max_tokens:,}",
             100 * share,
             whose,
         )
 
-    def _rank(self, logits: Tensor, k: int) -> Ranking:
+    def _list(self, logits: Tensor, k: int) -> Ranking:
         scores = np.full((len(logits), len(self._product_id)), -np.inf, dtype=np.float32)
         scores[:, self.tokens.item_of_token] = logits.cpu().numpy()
         return self._order.rank_dense(scores, self._product_id, k)
@@ -92,7 +98,7 @@ class Bert(Fitted):
         users = max(LOGITS_AT_ONCE // max(len(self._product_id), 1), 1)
         for first in range(0, len(rows), users):
             block = rows.take(np.arange(first, min(first + users, len(rows))))
-            for run, _ in split_step(block.lengths, ROWS_AT_ONCE, self._fabric):
+            for run in micro_batches(block.lengths, ROWS_AT_ONCE):
                 part = block.take(np.arange(run.start, run.stop))
                 batch = Batch.of(part, self._fabric.device)
                 ends = torch.stack([batch.offsets[:-1], batch.offsets[1:] - 1], dim=1).flatten()
@@ -141,7 +147,12 @@ def fit_bert(
     )
     telemetry = tools.telemetry.with_curves_in(tools.scratch / f"bert-{seed}")
     runtime = Runtime(fabric, telemetry, StopRequest(), lower_row_budget=True)
-    train(task, recipe, runtime, seed=seed, states=_NoStates(tools.scratch, "bert"))
+    try:
+        train(task, recipe, runtime, seed=seed, states=_NoStates(tools.scratch, "bert"))
+    except Stopped:
+        raise Stopped(
+            "bert: stopped in the middle of a fit, which will begin again. Run the same command to continue."
+        ) from None
     model.eval()
     return bert
 
@@ -202,7 +213,7 @@ class BertTask:
         self._epochs += 1
         if self._validation is None:
             return {}, -float(self._epochs)  # the last epoch is the best
-        scores = score_rankings(self._bert.rank(self._validation.histories, K), self._validation, K)
+        scores = score_rankings(self._bert.lists(self._validation.histories, K), self._validation, K)
         metrics = {f"val_{name}": float(scores.values[name].mean()) for name in ("ndcg", "recall")}
         is_shown = not is_small(len(self._validation))
         return metrics if is_shown else {}, -metrics["val_ndcg"]

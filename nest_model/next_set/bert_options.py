@@ -23,7 +23,7 @@ class BertOptions(Options):
         512, gt=2, description="Latest tokens of a history, [CLS] and [MASK] included, cut between baskets."
     )
     min_count: int = Field(
-        3, ge=1, description="Baskets that must hold a product for it to be a token of its own, not [UNK]."
+        5, ge=1, description="Baskets that must hold a product for it to be a token of its own, not [UNK]."
     )
     masking: Masking = Field(
         "item",

@@ -16,6 +16,7 @@ from nest_model.next_set.questions import Known, Questions
 from nest_model.next_set.ranking import NO_PRODUCT
 from nest_model.next_set.system import Tools, load_system
 from nest_model.training.device import launch_fabric
+from nest_model.training.stop import Stopped
 from nest_model.training.telemetry import NullTelemetry
 from schemas.errors import NestError
 from tests.support.factories.memory_baskets import (
@@ -291,4 +292,26 @@ def test_the_system_fits_with_its_defaults_and_reads_no_target(world, tools):
 
 
 def test_nothing_is_left_in_scratch(fitted, tools):
+    assert not list(Path(tools.scratch).rglob("*"))
+
+
+def test_the_share_of_lines_beyond_the_limit_is_printed(world, tools, caplog):
+    options = SMALL.model_copy(update={"max_tokens": 8})
+    bert = fit_bert(known_of(world), None, options, 1, tools)
+    caplog.clear()
+    with caplog.at_level("INFO", "nest"):
+        bert.rank(histories_of(world), 5)
+    cut = 1 - len(latest(world, 6).items) / len(world.items)
+    assert caplog.messages == [
+        f"bert: the latest 8 tokens leave out {100 * cut:.1f}% of the lines of the ranked users"
+    ]
+
+
+def test_a_stopped_fit_says_that_it_begins_again(world, tools, monkeypatch):
+    def stop(*arguments, **options):
+        raise Stopped("stopped")
+
+    monkeypatch.setattr(bert_module.BertTask, "losses", stop)
+    with pytest.raises(Stopped, match="begin again"):
+        fit_bert(known_of(world), None, SMALL, 1, tools)
     assert not list(Path(tools.scratch).rglob("*"))
