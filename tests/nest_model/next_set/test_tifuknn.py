@@ -160,3 +160,26 @@ def test_products_no_training_user_bought_can_be_listed() -> None:
     everybody = baskets_of({1: [[1]], 2: [[7], [7]]})
     training, query = everybody.take(np.array([0])), everybody.take(np.array([1]))
     assert rank(training, query).product_id[0, :2].tolist() == [7, 1]
+
+
+def test_users_whose_distances_differ_by_rounding_alone_are_equally_near() -> None:
+    rng = np.random.default_rng(8)
+    shop: dict[int, list[list[int]]] = {99: [[999]]}
+    for user in range(20):  # the same history in products of their own, whose squares add up in another order
+        own = 10 * user + rng.permutation(7)
+        shop[user] = [own[: size + 1].tolist() for size in (6, 4, 2, 1, 3, 0)]
+    baskets = baskets_of(shop)
+    training, query = baskets.take(np.arange(20)), baskets.take(np.array([20]))
+    for neighbours in range(1, 6):
+        fitted = Neighbours(known_of(training), TifuknnOptions(k=neighbours, alpha=0), NullTelemetry())
+        listed = fitted.rank(histories_of(query), 200).product_id[0]
+        assert set(listed[listed != NO_PRODUCT] // 10) == set(range(neighbours))
+
+
+def test_scores_that_differ_by_rounding_alone_are_ordered_by_id() -> None:
+    histories = {1: [[5], [9], [6]], 2: [[9], [5, 6], [9]], 3: [[6], [9], [5]], 4: [[9]]}
+    training = baskets_of(histories)
+    query = training.take(np.array([3]))
+    for decay in np.arange(0.5, 1.0, 0.01):
+        ranking = rank(training, query, k=3, alpha=0, m=1, r_b=decay)
+        assert ranking.product_id[0, 1:3].tolist() == [5, 6] or ranking.product_id[0, :2].tolist() == [5, 6]
