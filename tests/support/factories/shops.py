@@ -110,7 +110,9 @@ def _write_baskets(path: Path, shoppers: Shoppers, users: Sequence[int], seed: i
     write_table(pa.table(columns), path, BASKETS, made_by="test")
 
 
-def random_shoppers(seed: int, users: int = 30, products: int = 40, longest: int = 8) -> dict[int, Shopper]:
+def random_shoppers(
+    seed: int, users: int = 30, products: int = 40, longest: int = 8, first_product: int = 100
+) -> dict[int, Shopper]:
     """Return users 1 … n of all splits, most of them test users with a hidden order; half of what they buy repeats."""
     chance = np.random.default_rng(seed)
     shoppers = {}
@@ -120,7 +122,7 @@ def random_shoppers(seed: int, users: int = 30, products: int = 40, longest: int
         for _ in range(int(chance.integers(2, longest + 1))):
             own = chance.choice(favourites, int(chance.integers(1, 5)), replace=False)
             others = chance.choice(products, int(chance.integers(0, 3)), replace=False)
-            baskets.append(chance.permutation(np.unique(np.append(own, others)) + 100).tolist())
+            baskets.append(chance.permutation(np.unique(np.append(own, others)) + first_product).tolist())
         split = ("train", "train", "train", "val", "test", "test")[user % 6]
         hidden = baskets.pop() if split == "test" and len(baskets) > 2 else None
         shoppers[user] = Shopper(split, baskets, hidden)
