@@ -50,7 +50,17 @@ TOPICS = (
         "What a set is in a MEDS dataset: [meds.md](meds.md).",
         ("meds_dir", "meds_encounter_column", "meds_gap_hours"),
     ),
-    Topic("Instacart", "More in [instacart.md](instacart.md).", ("instacart_dir", "instacart_target")),
+    Topic(
+        "Instacart",
+        "More in [instacart.md](instacart.md) and [next_baskets.md](next_baskets.md).",
+        (
+            "instacart_dir",
+            "instacart_target",
+            "instacart_protocol",
+            "instacart_query_time",
+            "instacart_points",
+        ),
+    ),
     Topic("Data rules", "What was known when: [clock.md](clock.md).", ("preset", "med_link")),
     Topic(
         "Models",

@@ -8,6 +8,7 @@ import pytest
 from assets.cohorts import COHORT_FOLDER, unreadable_cohort_asset
 from assets.definitions import build, defs
 from assets.metadata import card_metadata, column_schema
+from nest_model.next_set.system import names as system_names
 from schemas.cards import Flow, StepCard
 from schemas.cohort import read_folder
 from schemas.tables.events import EVENTS
@@ -38,7 +39,8 @@ def test_asset_names_are_the_documented_ones():
         for step in ("labels", "leak_audit", "nest", "lightgbm", "yardsticks", "report")
     }
     fetch_assets = {"mimic_demo_files", "crosswalk_files"}
-    baskets = {f"instacart_{table}" for table in (tables - {"report"}) | {"next_basket"}}
+    baskets = {f"instacart_{table}" for table in (tables - {"report"}) | {"baskets", "next_basket"}}
+    baskets |= {f"instacart_system_{system}" for system in system_names()}
     assert names == chains | {"mimic_drug_lookup", "mimic_meds"} | per_cohort | fetch_assets | baskets
 
 

@@ -22,7 +22,7 @@ from schemas.settings import Settings
         ),
         (
             {"instacart_nest": "instacart", "instacart_next_basket": "instacart"},
-            "/d/instacart/reports/instacart_next_basket/metrics.json",
+            "/d/instacart/reports/instacart_next_basket/last_visible/report.html",
         ),
         ({"mimic_events": "mimic", "mimic_meds": "mimic"}, "/d/mimic/meds"),
         ({"mimic_seqset": "mimic", "mimic_mortality_labels": "mimic"}, "/d/mimic"),

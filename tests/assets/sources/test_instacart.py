@@ -10,6 +10,7 @@ from assets.checks import source_checks
 from assets.definitions import defs
 from assets.resources import Workspace
 from assets.sources.common import source_assets
+from nest_model.next_set.system import names as system_names
 from schemas.expectations import BASKET_SUITES
 from tests.support.commands import Run, run
 from tests.support.instacart_files import Order, write_shop
@@ -71,7 +72,8 @@ def test_missing_instacart_file_is_one_message(tmp_path: Path):
 
 def test_instacart_jobs_select_all_instacart_assets_and_no_other():
     repository = defs().get_repository_def()
-    further = {dg.AssetKey(["instacart_nest"]), dg.AssetKey(["instacart_next_basket"])}
+    systems = [f"instacart_system_{system}" for system in system_names()]
+    further = {dg.AssetKey([name]) for name in ("instacart_nest", "instacart_next_basket", *systems)}
     everything = {asset.key for asset in INSTACART_ASSETS} | further
     assert repository.get_job("instacart_full").asset_layer.executable_asset_keys == everything
     assert repository.get_job("instacart_etl").asset_layer.executable_asset_keys == {
@@ -87,32 +89,28 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.long
-def test_instacart_full_scores_next_baskets_beside_the_most_frequent(full: Run):
+def test_instacart_full_compares_every_system(full: Run):
     assert full.returncode == 0, full.output[-3000:]
-    metrics = json.loads(
-        (full.data / "instacart" / "reports" / "instacart_next_basket" / "metrics.json").read_text()
-    )
-    assert metrics["target"] == "last_visible"
-    assert 0 < metrics["models"]["most_frequent"]["recall_at_10"]["value"] < 1
+    report = full.data / "instacart" / "reports" / "instacart_next_basket" / "last_visible"
+    metrics = json.loads((report / "metrics.json").read_text())
+    assert {row["name"] for row in metrics["rows"] if not row["is_filled"]} == set(system_names())
+    assert all(0 < row["scores"]["ndcg"]["value"] < 1 for row in metrics["rows"])
+    assert len(metrics["comparisons"]) == 5
     config = json.loads((full.data / "instacart" / "models" / "instacart_nest" / "config.json").read_text())
     assert config["model"]["set_position"] is None
 
 
 @pytest.mark.long
-def test_held_out_target_is_scored_without_training_again(full: Run):
-    old_mtime = (
-        (full.data / "instacart" / "models" / "instacart_nest" / "model.safetensors").stat().st_mtime_ns
-    )
+def test_held_out_target_has_its_own_folder_and_trains_no_backbone_again(full: Run):
+    weights = full.data / "instacart" / "models" / "instacart_nest" / "model.safetensors"
+    old_mtime = weights.stat().st_mtime_ns
     second_run = run(
         "dagster", "job", "execute", "-j", "instacart_full",
         folder=full.data.parent, NEST_SYNTHETIC_USERS="150", NEST_INSTACART_TARGET="held_out",
     )  # fmt: skip
     assert second_run.returncode == 0, second_run.output[-3000:]
-    metrics = json.loads(
-        (full.data / "instacart" / "reports" / "instacart_next_basket" / "metrics.json").read_text()
-    )
-    assert metrics["target"] == "held_out"
-    new_mtime = (
-        (full.data / "instacart" / "models" / "instacart_nest" / "model.safetensors").stat().st_mtime_ns
-    )
-    assert new_mtime == old_mtime
+    reports = full.data / "instacart" / "reports" / "instacart_next_basket"
+    for target in ("last_visible", "held_out"):
+        assert json.loads((reports / target / "metrics.json").read_text())["target"] == target
+        assert (full.data / "instacart" / "next_baskets" / target / "blend" / "rankings.parquet").exists()
+    assert weights.stat().st_mtime_ns == old_mtime
