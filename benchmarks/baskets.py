@@ -8,6 +8,7 @@ import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import NoReturn
 
 from pydantic import BaseModel, ConfigDict
 
@@ -150,7 +151,7 @@ def markdown_report(costs: list[SystemCost]) -> str:
     )
 
 
-def _no_device() -> None:
+def _no_device() -> NoReturn:
     raise NestError("this benchmark measures systems that count; choose one that trains nothing on a device.")
 
 
