@@ -35,7 +35,7 @@ class BertOptions(Options):
         0.2, gt=0, lt=1, description="Share of lines, or of products, that are masked."
     )
     tied: bool = Field(True, description="The output table is the embedding.")
-    dropout: float = Field(0.1, ge=0, lt=1, description="Of the first rows and of the last.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Of the first rows and of the last.")
     learning_rate: float = Field(2e-3, gt=0, description="Highest rate of AdamW; it warms up and falls to 0.")
     epochs: int = Field(
         30, gt=0, description="Passes over the training users, fewer if validation stops them."

@@ -17,8 +17,8 @@ class Bert4Rec(System):
     search = {
         "masking": MASKINGS,
         "learning_rate": (1e-3, 2e-3, 4e-3),
-        "epochs": (10, 30, 60),
-        "dropout": (0.0, 0.1, 0.3),
+        "epochs": (10, 20, 40),
+        "min_count": (3, 5, 10),
     }
     traits = Traits(has_random_start=True)
 
