@@ -9,6 +9,7 @@ import polars as pl
 
 from pipelines.sources.instacart import corpus as instacart_corpus
 from pipelines.sources.instacart import steps as instacart
+from pipelines.sources.instacart.baskets import write_baskets
 from pipelines.sources.instacart.tables import find_source
 from schemas.layout import Layout
 from schemas.rules import DataRules
@@ -83,7 +84,7 @@ def write_shop(folder: Path, shop: Shop, products: list[int] | None = None) -> P
 
 
 def run_all(raw: Path, layout: Layout, rules: DataRules = RULES, *, subjects_per_bucket: int = 3) -> Layout:
-    """Run every step from the raw files to the shards."""
+    """Run every step from the raw files to the shards and the baskets."""
     source = find_source(raw)
     layout.root.mkdir(parents=True, exist_ok=True)
     instacart.inspect_raw(source, layout)
@@ -92,6 +93,7 @@ def run_all(raw: Path, layout: Layout, rules: DataRules = RULES, *, subjects_per
     instacart.extract_events(source, layout)
     instacart_corpus.fit_vocab(layout, rules)
     instacart_corpus.write_seqset(layout, rules)
+    write_baskets(layout)
     return layout
 
 

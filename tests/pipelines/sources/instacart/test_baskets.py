@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.engine.buckets import Buckets
 from pipelines.sources.instacart import steps
-from pipelines.sources.instacart.baskets import write_baskets, write_bucket
+from pipelines.sources.instacart.baskets import write_bucket
 from pipelines.sources.instacart.tables import find_source
 from schemas.cards import StepCard
 from schemas.contract import write_table
@@ -50,9 +50,7 @@ def baskets_of(layout: Layout) -> pl.DataFrame:
 
 
 def made(folder: Path, shop: Shop, **options: int) -> Layout:
-    layout = run_all(write_shop(folder / "raw", shop), Layout(folder / "instacart"), **options)
-    write_baskets(layout)
-    return layout
+    return run_all(write_shop(folder / "raw", shop), Layout(folder / "instacart"), **options)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +130,6 @@ def test_held_out_is_never_read(layout: Layout, tmp_path: Path):
     raw = write_shop(tmp_path / "again" / "raw", SHOP)
     (raw / "held_out.csv").write_bytes(b"\xff nothing that could be read")
     again = run_all(raw, Layout(tmp_path / "again" / "instacart"), subjects_per_bucket=1)
-    write_baskets(again)
     assert baskets_of(again).equals(baskets_of(layout))
 
 
