@@ -38,10 +38,10 @@ class BertOptions(Options):
     dropout: float = Field(0.0, ge=0, lt=1, description="Of the first rows and of the last.")
     learning_rate: float = Field(2e-3, gt=0, description="Highest rate of AdamW; it warms up and falls to 0.")
     epochs: int = Field(
-        30, gt=0, description="Passes over the training users, fewer if validation stops them."
+        40, gt=0, description="Passes over the training users, fewer if validation stops them."
     )
     patience: int = Field(
-        5, gt=0, description="Epochs without a better validation NDCG before training stops."
+        20, gt=0, description="Epochs without a better validation NDCG before training stops."
     )
     users_per_step: int = Field(16, gt=0, description="Training users of a step.")
     without_labels: bool = Field(
