@@ -1,0 +1,214 @@
+"""Sets2Sets (Hu & He, KDD 2019), modified: of the gate between a decoder and the user's own counts, the diagonal.
+
+The published gate has a weight for every pair of products, which a shop of 50,000 cannot hold. Here a product's gate
+reads the product's own share of the user's baskets. Attention is by products of states, so that histories may have any
+length. One basket is asked for, so the decoder makes one step.
+"""
+
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from nest_model.data.seqsets import expand_ranges
+from nest_model.next_set.baskets import Baskets
+from nest_model.next_set.frequent import Everybody, user_products
+from nest_model.next_set.metrics import score_rankings
+from nest_model.next_set.questions import Histories, Known, Questions
+from nest_model.next_set.ranking import K, Ranking
+from nest_model.next_set.system import Fitted, Tools
+
+if TYPE_CHECKING:
+    from nest_model.next_set.systems.sets2sets import Sets2SetsOptions
+
+_USERS_AT_A_TIME = 256
+
+
+@dataclass(frozen=True)
+class HistoryBatch:
+    """The histories of some users, as the model reads them."""
+
+    items: Tensor  # i64 [lines], basket by basket
+    basket_offsets: Tensor  # i64 [baskets], where a basket's lines begin
+    lengths: Tensor  # i64 [users], baskets, on the CPU
+    shares: Tensor  # f32 [users, products], of the user's baskets that hold the product
+
+    @classmethod
+    def of(cls, baskets: Baskets, device: torch.device) -> Self:
+        user, item, pair = user_products(baskets)
+        shares = np.zeros((len(baskets), baskets.products), dtype=np.float32)
+        shares[user, item] = np.bincount(pair, minlength=len(user)) / baskets.lengths[user]
+        return cls(
+            torch.from_numpy(baskets.items.astype(np.int64)).to(device),
+            torch.from_numpy(baskets.item_offsets[:-1]).to(device),
+            torch.from_numpy(baskets.lengths),
+            torch.from_numpy(shares).to(device),
+        )
+
+
+class DiagonalSets2Sets(nn.Module):
+    """The logits of the next basket's products.
+
+    Args:
+        is_seen: bool [products], whether training knows the product; others are read as zeros.
+    """
+
+    def __init__(self, is_seen: Tensor, hidden: int) -> None:
+        super().__init__()
+        products = len(is_seen)
+        self.read = nn.Embedding(products, hidden)
+        self.write = nn.Embedding(products, hidden)
+        with torch.no_grad():
+            for table in (self.read, self.write):
+                table.weight.mul_(is_seen[:, None])
+        self.encoder = nn.GRU(hidden, hidden, batch_first=True)
+        self.query = nn.Linear(2 * hidden, hidden, bias=False)
+        self.combine = nn.Linear(2 * hidden, hidden)
+        self.decoder = nn.GRUCell(hidden, hidden)
+        self.out = nn.Linear(hidden, products, bias=False)
+        self.gate_weight = nn.Parameter(torch.zeros(products))
+        self.gate_bias = nn.Parameter(torch.zeros(products))
+
+    def forward(self, batch: HistoryBatch) -> Tensor:
+        """Return the logits, f32 [users, products]."""
+        baskets = F.embedding_bag(batch.items, self.read.weight, batch.basket_offsets, mode="mean")
+        padded = nn.utils.rnn.pad_sequence(baskets.split(batch.lengths.tolist()), batch_first=True)
+        packed = pack_padded_sequence(padded, batch.lengths, batch_first=True, enforce_sorted=False)
+        packed_states, last = self.encoder(packed)
+        states, _ = pad_packed_sequence(packed_states, batch_first=True)
+        state = last[0]
+        latest = self._last_baskets(batch)
+        read = self._attend(torch.cat([latest, state], dim=1), states, batch.lengths)
+        step = self.combine(torch.cat([latest, read], dim=1)).relu()
+        return self._gated(self.out(self.decoder(step, state)), batch.shares)
+
+    def _last_baskets(self, batch: HistoryBatch) -> Tensor:
+        """Return the mean of each user's last basket in the decoder's table, f32 [users, hidden]."""
+        device = batch.items.device
+        ends = batch.lengths.cumsum(0).to(device)
+        starts = torch.cat([batch.basket_offsets, batch.basket_offsets.new_tensor([len(batch.items)])])
+        sizes = starts[ends] - starts[ends - 1]
+        lines = expand_ranges(starts[ends - 1].cpu().numpy(), sizes.cpu().numpy())
+        offsets = sizes.cumsum(0) - sizes
+        return F.embedding_bag(
+            batch.items[torch.from_numpy(lines).to(device)], self.write.weight, offsets, mode="mean"
+        )
+
+    def _attend(self, query: Tensor, states: Tensor, lengths: Tensor) -> Tensor:
+        """Return the encoder's outputs weighted by their product with the query, f32 [users, hidden]."""
+        weights = (states @ self.query(query)[:, :, None])[:, :, 0]
+        is_padding = torch.arange(states.shape[1]) >= lengths[:, None]
+        weights = weights.masked_fill(is_padding.to(weights.device), -math.inf).softmax(dim=1)
+        read: Tensor = (weights[:, None] @ states)[:, 0]
+        return read
+
+    def _gated(self, decoded: Tensor, shares: Tensor) -> Tensor:
+        """Return the decoder's logits, those of the user's own products in part replaced by their shares."""
+        gate = torch.sigmoid(self.gate_weight * shares + self.gate_bias)
+        logits: Tensor = decoded * (1 - (shares > 0) * gate) + shares * gate
+        return logits
+
+
+def set_loss(logits: Tensor, truth: Tensor, weights: Tensor, pair_weight: float) -> Tensor:
+    """Return the mean loss of the users: weighted squares of softmax(logits) - truth, and the pairs' term.
+
+    The pairs' term is the mean over (bought, other) of exp(-(p_bought - p_other)), which is a product of two means.
+
+    Args:
+        logits: f32 [users, products].
+        truth: f32 [users, products], 1 for what the next basket holds.
+        weights: f32 [products], of rare products high.
+    """
+    shares = logits.softmax(dim=1)
+    squares = (weights * (shares - truth).square()).sum(dim=1)
+    bought, others = truth.sum(dim=1).clamp_min(1), (1 - truth).sum(dim=1).clamp_min(1)
+    of_bought = (truth * (-shares).exp()).sum(dim=1) / bought
+    of_others = ((1 - truth) * shares.exp()).sum(dim=1) / others
+    return (squares + pair_weight * of_bought * of_others).mean()
+
+
+class FittedSets2Sets(Fitted):
+    """A model and what ranking needs beside it."""
+
+    def __init__(self, model: DiagonalSets2Sets, everybody: Everybody, device: torch.device) -> None:
+        self.model, self.everybody, self._device = model, everybody, device
+        self.nameable = everybody.product_id
+        self._is_seen = everybody.popularity > 0
+
+    def rank(self, histories: Histories, k: int) -> Ranking:
+        self.model.eval()
+        empty = Ranking(np.empty((0, k), dtype=np.int64), np.empty((0, k), dtype=np.float32))
+        with torch.no_grad():
+            parts = [
+                self._rank(histories.baskets.take(np.arange(block.start, block.stop)), k)
+                for block in histories.baskets.blocks(_USERS_AT_A_TIME)
+            ]
+        return Ranking.joined(parts or [empty])
+
+    def _rank(self, baskets: Baskets, k: int) -> Ranking:
+        batch = HistoryBatch.of(baskets, self._device)
+        scores = self.model(batch).cpu().numpy()
+        # of a product that training never saw, only the user's own share says anything
+        scores[~self._is_seen & (batch.shares.cpu().numpy() == 0)] = -np.inf
+        return self.everybody.order.rank_dense(scores, baskets.product_id, k)
+
+
+def fit_sets2sets(
+    known: Known, validation: Questions | None, *, options: "Sets2SetsOptions", tools: Tools, seed: int
+) -> FittedSets2Sets:
+    """Train on the last basket of every training user who has an earlier one.
+
+    Args:
+        validation: decides which epoch is taken; None: the last.
+    """
+    device = tools.fabric().device
+    everybody = Everybody(known)
+    popularity = torch.from_numpy(everybody.popularity).float()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = DiagonalSets2Sets(popularity > 0, options.hidden).to(device)
+    fitted = FittedSets2Sets(model, everybody, device)
+    weights = torch.where(popularity > 0, popularity.max() / popularity.clamp_min(1), 0.0).to(device)
+    labelled = known.training.take(np.flatnonzero(known.training.lengths > 1))
+    optimizer = torch.optim.Adam(model.parameters(), options.rate)
+    shuffle = np.random.default_rng(seed)
+    progress = tools.telemetry.progress("training", total=options.epochs * len(labelled), unit="users")
+    best, best_state = -math.inf, None
+    for epoch in range(options.epochs):
+        model.train()
+        for batch, truth in _batches(
+            labelled, shuffle.permutation(len(labelled)), options.batch_users, device
+        ):
+            loss = set_loss(model(batch), truth, weights, options.pair_weight)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            progress.advance(len(truth))
+        if validation is not None:
+            ranking = fitted.rank(validation.histories, K)
+            ndcg = float(score_rankings(ranking, validation, K).values["ndcg"].mean())
+            tools.telemetry.evaluation(epoch, {"ndcg": ndcg})
+            if ndcg > best:
+                best, best_state = ndcg, copy.deepcopy(model.state_dict())
+    if best_state is not None:
+        model.load_state_dict(best_state)
+    return fitted
+
+
+def _batches(
+    labelled: Baskets, users: np.ndarray, size: int, device: torch.device
+) -> Iterator[tuple[HistoryBatch, Tensor]]:
+    """Yield the histories of users before their last basket, and what that holds, f32 [users, products]."""
+    for start in range(0, len(users), size):
+        chosen = labelled.take(users[start : start + size])
+        label = chosen.last(np.ones(len(chosen), dtype=np.int64))
+        truth = np.zeros((len(chosen), chosen.products), dtype=np.float32)
+        truth[label.user_of_line, label.items] = 1
+        yield HistoryBatch.of(chosen.first(chosen.lengths - 1), device), torch.from_numpy(truth).to(device)
