@@ -19,6 +19,9 @@ BLOCKS = ("embedding", "swe", "cse")
 FIELDS = {"position": "cse_position"}
 """Options whose name differs from the field of the model's config."""
 
+OF_DATA = ("leave_out_last_set",)
+"""Options about what is read, which are no field of the model's config."""
+
 
 class Options(BaseModel):
     """Options of both trainings; None keeps the preset's value."""
@@ -82,6 +85,16 @@ class PretrainingOptions(Options):
         None, description="position of events inside a set; none: events of a set are unordered"
     )
     max_sets: int | None = Field(None, ge=1, description="keep each patient's last N sets (default: preset)")
+    max_set_rows: int | None = Field(
+        None,
+        ge=2,
+        description="rows of a set, [CLS] included: longer sets keep their first events, and a masked set weighs as "
+        "one of N rows (default: preset)",
+    )
+    leave_out_last_set: bool | None = Field(
+        None,
+        description="do not read each patient's last filled set, so that a later model can be trained to predict it",
+    )
     time2vec: Literal["hours", "days", "hours+days", "none"] | None = Field(
         None,
         description="learned time embeddings to add: of the event's hour, of the set's position in days",
@@ -112,7 +125,7 @@ class PretrainingOptions(Options):
         changes = {
             FIELDS.get(name, name): None if value == "none" else value
             for name, value in self.overrides.items()
-            if name not in Options.model_fields
+            if name not in (*Options.model_fields, *OF_DATA)
         }
         if self.set_position == "none" and self.time2vec is None:
             changes |= _without_hours(PRESETS[preset].get("time2vec"))
@@ -198,11 +211,14 @@ def add_flags(command: argparse.ArgumentParser, kind: type[Options]) -> None:
     for name, field in kind.model_fields.items():
         values = [value for part in get_args(field.annotation) for value in get_args(part)]
         choices = [value for value in values if isinstance(value, str)]
+        # a switch may stand alone
+        switch: dict[str, Any] = {"nargs": "?", "const": True} if bool in get_args(field.annotation) else {}
         command.add_argument(
             f"--{name.replace('_', '-')}",
             type=_option_parser(kind, name),
             metavar="{" + ",".join(choices) + "}" if choices else None,
             help=(field.description or "").replace("%", "%%"),
+            **switch,
         )
 
 

@@ -358,7 +358,13 @@ def _pretrain(*, model: str, **values: Any) -> None:
     def run(runtime: "Runtime", **arguments: Any) -> None:
         preset = preset_for(model, gpu=runtime.fabric.device.type != "cpu")
         changes = {"position": None, **options.changes(preset)}
-        train.pretrain_seeds(runtime=runtime, model=preset, **changes, **arguments)
+        train.pretrain_seeds(
+            runtime=runtime,
+            model=preset,
+            leave_out_last_set=bool(options.leave_out_last_set),
+            **changes,
+            **arguments,
+        )
 
     _train(run, options, **values)
 

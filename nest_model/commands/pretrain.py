@@ -62,6 +62,7 @@ def pretrain(
     seed: int,
     runtime: Runtime,
     recipe: Mapping[str, float | None] = MappingProxyType({}),
+    leave_out_last_set: bool = False,
     key: str = "",
     skip_finished: bool = False,
     **changes: Any,
@@ -72,6 +73,7 @@ def pretrain(
         model: a preset, or "auto" (tiny on a CPU, paper on a GPU).
         position: the config's `cse_position`; None: the preset's.
         recipe: changes to the preset's recipe; None keeps the preset's value.
+        leave_out_last_set: do not read each patient's last filled set.
         key: the caller's key of inputs and code; saved states with another key are ignored.
         skip_finished: skip a model that an identical training has already finished.
         changes: changes to the preset's model config.
@@ -86,7 +88,7 @@ def pretrain(
     start_time, fabric = time.monotonic(), runtime.fabric
     if model == "auto":
         model = "tiny" if fabric.device.type == "cpu" else "paper"
-    patients = PretrainingPatients.read(seqset, subjects)
+    patients = PretrainingPatients.read(seqset, subjects, leave_out_last_set=leave_out_last_set)
     if position is not None:
         changes["cse_position"] = position
     tokens = read_tokens(vocab, patients.seqsets.vocab_sha256)
@@ -158,4 +160,6 @@ def run_key(
     digest.update(json.dumps([recipe.result_fields(), seed, key]).encode())
     digest.update(patients.seqsets.content_sha256().encode())
     digest.update(patients.train.tobytes() + patients.val.tobytes())
+    if patients.leave_out_last_set:
+        digest.update(b"without the last filled set")
     return digest.hexdigest()

@@ -142,6 +142,29 @@ def whole_subjects(seqsets: SeqSets, subject_rows: np.ndarray) -> Selection:
     return Selection.of_sets(seqsets, offsets[subject_rows], offsets[subject_rows + 1] - 1)
 
 
+def before_last_filled_set(seqsets: SeqSets, subject_rows: np.ndarray) -> Selection:
+    """Select the sets of the given patients that come before the last filled one; every patient has such a set."""
+    return Selection.of_sets(
+        seqsets, seqsets.subject_offsets[subject_rows], _last_filled_sets(seqsets)[subject_rows] - 1
+    )
+
+
+def has_two_filled_sets(seqsets: SeqSets, subject_rows: np.ndarray) -> np.ndarray:
+    """Return whether each patient has a filled set before the last filled one, bool [patients]."""
+    last = np.maximum(_last_filled_sets(seqsets)[subject_rows], 0)
+    first = seqsets.subject_offsets[subject_rows]
+    has_past: np.ndarray = seqsets.event_offsets[last] > seqsets.event_offsets[first]
+    return has_past
+
+
+def _last_filled_sets(seqsets: SeqSets) -> np.ndarray:
+    """Return each patient's last set with an event, -1 for a patient without one: i64 [patients]."""
+    is_filled = np.diff(seqsets.event_offsets) > 0
+    place = np.where(is_filled, np.arange(seqsets.sets), -1)
+    last: np.ndarray = np.maximum.reduceat(place, seqsets.subject_offsets[:-1])
+    return last
+
+
 def limit_context(selection: Selection, *, max_sets: int, max_set_rows: int) -> tuple[Selection, ContextCut]:
     """Keep each example's last `max_sets` sets, and the first `max_set_rows - 1` events of each ([CLS] is a row)."""
     last_sets = selection.from_set(np.maximum(selection.first_set, selection.target_set - max_sets + 1))

@@ -83,6 +83,8 @@ def section(config: ModelConfig, training: Mapping[str, Any], *, is_finetuned: b
     rows += _differences(training["recipe"], asdict(recipe))
     if frozen := training.get("frozen"):
         rows.append({"field": "frozen", "here": ", ".join(frozen), "the paper": "none"})
+    if training.get("leave_out_last_set"):
+        rows.append({"field": "leave_out_last_set", "here": "yes", "the paper": "not stated"})
     lines = ["## Differences from the paper's NEST"]
     if rows:
         lines += [markdown_table(rows), "\nReasons and measured effects: docs/learning.md.\n"]

@@ -18,7 +18,13 @@ from nest_model.config import ModelConfig
 from nest_model.data.code_groups import CodeGroups
 from nest_model.data.locations import ShardRows, shard_rows
 from nest_model.data.packed import pack, seed_of
-from nest_model.data.selection import Selection, limit_context, whole_subjects
+from nest_model.data.selection import (
+    Selection,
+    before_last_filled_set,
+    has_two_filled_sets,
+    limit_context,
+    whole_subjects,
+)
 from nest_model.data.seqsets import SeqSets
 from nest_model.model.encoder import NestModel
 from nest_model.model.parcel import Parcel
@@ -58,13 +64,19 @@ class PretrainingPatients:
     seqsets: SeqSets
     train: np.ndarray  # i64 [patients], positions in `seqsets.subject_offsets`
     val: np.ndarray  # likewise; if empty, the training loss decides when to stop
+    leave_out_last_set: bool = (
+        False  # of each patient the last filled set, and what comes after it, is not read
+    )
 
     @classmethod
-    def read(cls, seqset: Path, subjects: Path) -> "PretrainingPatients":
+    def read(cls, seqset: Path, subjects: Path, *, leave_out_last_set: bool = False) -> "PretrainingPatients":
         """Read the shards and the patients' `pretrain_split`.
 
+        Args:
+            leave_out_last_set: do not read each patient's last filled set; patients with no other are left out.
+
         Raises:
-            NestError: no patient of the training split has a set.
+            NestError: no patient of the training split has a set to read.
         """
         seqsets = SeqSets.read(seqset)
         table = read_table(subjects, SUBJECTS)
@@ -72,15 +84,23 @@ class PretrainingPatients:
         train, val = (
             seqsets.subject_rows(ids[pc.equal(split, name).to_numpy()]) for name in ("train", "val")
         )
+        if leave_out_last_set:
+            train, val = (rows[has_two_filled_sets(seqsets, rows)] for rows in (train, val))
         if not len(train):
+            needed = "two filled sets" if leave_out_last_set else "a set"
             raise NestError(
-                f"{subjects}: no patient of the training split has a set; there is nothing to learn."
+                f"{subjects}: no patient of the training split has {needed}; there is nothing to learn."
             )
         if not len(val):
             log.warning(
                 "no patient of the validation split has a set; the training loss decides when to stop."
             )
-        return cls(seqsets, train, val)
+        return cls(seqsets, train, val, leave_out_last_set)
+
+    def select(self, subject_rows: np.ndarray) -> Selection:
+        """Select all that is read of these patients."""
+        select = before_last_filled_set if self.leave_out_last_set else whole_subjects
+        return select(self.seqsets, subject_rows)
 
 
 class _PretrainingModule(nn.Module):
@@ -158,10 +178,11 @@ class Pretraining:
         self._seqsets, self._config, self._recipe = patients.seqsets, config, recipe
         self._fabric, self._telemetry = runtime.fabric, runtime.telemetry
         limits = {"max_sets": config.max_sets, "max_set_rows": config.max_set_rows}
-        self._train, self._cut = limit_context(whole_subjects(patients.seqsets, patients.train), **limits)
+        self._train, self._cut = limit_context(patients.select(patients.train), **limits)
         val = patients.val if len(patients.val) else patients.train
-        self._val, _ = limit_context(whole_subjects(patients.seqsets, val), **limits)
+        self._val, _ = limit_context(patients.select(val), **limits)
         self._val_patients = len(patients.val)
+        self._leave_out_last_set = patients.leave_out_last_set
         alone = self._fabric.world_size == 1 and self._fabric.device.type == "cpu"
         refuse_too_large(config, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
         self.module = _PretrainingModule(NestModel(config))
@@ -309,6 +330,7 @@ class Pretraining:
             "context_cut": asdict(self._cut),
             "epochs": len(position.history),
             "best_epoch": position.best_epoch,
+            **({"leave_out_last_set": True} if self._leave_out_last_set else {}),
         }
 
     def _validation(self, mask: Mask) -> Iterator[MaskedBatch]:

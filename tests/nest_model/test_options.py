@@ -13,6 +13,8 @@ EVERY_PRETRAINING = {
     "position": "index",
     "set_position": "hours",
     "max_sets": "9",
+    "max_set_rows": "17",
+    "leave_out_last_set": "True",
     "time2vec": "hours+days",
     "time2vec_scale": "0.5",
     "mlm_weight": "0.5",
@@ -43,6 +45,20 @@ def test_flags_and_settings_read_every_option_the_same(command, paths, kind, val
 
     assert kind.read({name: arguments[name] for name in values}) == setting == kind.read(values)
     assert setting.flags() == {name.replace("_", "-"): value for name, value in values.items()}
+
+
+def test_a_switch_may_stand_alone():
+    paths = [f"--{path}=x" for path in ("seqset", "subjects", "vocab", "out")]
+
+    def switch(*flags: str) -> bool | None:
+        return vars(parser().parse_args(["pretrain", *paths, *flags]))["leave_out_last_set"]
+
+    assert switch() is None
+    assert switch("--leave-out-last-set") is switch("--leave-out-last-set", "True") is True
+    assert switch("--leave-out-last-set", "false") is False
+    assert (
+        PretrainingOptions(leave_out_last_set=True).changes("tiny") == {}
+    )  # it is about the data, not the model
 
 
 def test_options_change_only_the_fields_they_set():

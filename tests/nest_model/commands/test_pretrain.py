@@ -87,6 +87,25 @@ def test_weights_depend_on_the_seed_only(world, finished_run, tmp_path):
         assert (tmp_path / "again" / file).read_bytes() == (finished_run / file).read_bytes()
 
 
+def test_a_last_set_that_is_left_out_changes_nothing_in_the_weights(world, finished_run, tmp_path):
+    table = pq.ParquetDataset(sorted(world.seqset.glob("*.parquet"))).read(["subject_id", "set_index"])
+    last = dict(zip(*(column.to_pylist() for column in table.columns), strict=True))  # sets are in order
+
+    def change(row: dict) -> None:
+        if row["set_index"] == last[row["subject_id"]]:
+            row["tokens"] = [min(row["tokens"])] * len(row["tokens"])
+
+    changed = copy_world(world, tmp_path / "world", change)
+    before = train(world, tmp_path / "before", leave_out_last_set=True)
+
+    assert train(changed, tmp_path / "changed", leave_out_last_set=True) == before
+    assert train(changed, tmp_path / "whole") != weights(finished_run)
+    config = json.loads((tmp_path / "changed" / "config.json").read_text())
+    assert config["training"]["leave_out_last_set"] is True
+    assert "leave_out_last_set" not in (finished_run / "config.json").read_text()
+    assert "| leave_out_last_set | yes |" in (tmp_path / "changed" / "README.md").read_text()
+
+
 def test_the_row_budget_changes_the_micro_batches_and_not_the_result(world, finished_run, tmp_path):
     train(world, tmp_path, recipe=Recipe(**{**vars(RECIPE), "row_budget": 20}))
     default_batches, small_batches = (

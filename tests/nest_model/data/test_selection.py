@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest_model.data.selection import Selection, drop_random_events, limit_context, whole_subjects
+from nest_model.data.selection import (
+    Selection,
+    before_last_filled_set,
+    drop_random_events,
+    has_two_filled_sets,
+    limit_context,
+    whole_subjects,
+)
 from nest_model.data.seqsets import SeqSets, offsets_of
 from tests.support.factories.shards import DAY_US, read_rows, set_row
 
@@ -138,3 +145,18 @@ def test_event_dropout_drops_events_but_no_set(tmp_path):
     assert 0 < len(half.events) < 4
     assert half.event_offsets[-1] == len(half.events)
     assert empty.rows.tolist() == [2, 1]
+
+
+def test_the_last_filled_set_and_what_follows_it_are_left_out():
+    seqsets = seqsets_of_sizes([[2, 1, 3], [2, 0, 1, 0, 0], [0, 4, 0], [0], [1, 0], [1, 1]])
+
+    rows = np.flatnonzero(has_two_filled_sets(seqsets, np.arange(6)))
+    selection = before_last_filled_set(seqsets, rows)
+
+    assert rows.tolist() == [0, 1, 5]
+    assert [selection.take(np.array([place])).event_counts.tolist() for place in range(3)] == [
+        [2, 1],
+        [2, 0],
+        [1],
+    ]
+    assert selection.values(seqsets.tokens).tolist() == [100, 101, 102, 106, 107, 114]

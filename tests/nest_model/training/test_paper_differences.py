@@ -32,6 +32,7 @@ def test_a_card_lists_every_difference_from_the_paper():
     assert "| msm_weight | 0 | 1 |" in text
     assert text.split(open_points_table())[0].count("\n|") == 4  # the table's head, its rule and these two
     assert "| frozen | swe | none |" in _lines("paper", is_finetuned=True, frozen=["swe"])
+    assert "| leave_out_last_set | yes | not stated |" in _lines("paper", leave_out_last_set=True)
     tiny = _lines("tiny")
     assert open_points_table() not in tiny
     assert "| own_set_weight | 1 | 0 |" in tiny
