@@ -1,10 +1,12 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import ndcg_score
 from torch import nn
 
 from nest_model.config import ModelConfig
@@ -141,6 +143,24 @@ def test_rank_counts_guesses_for_the_same_set_only():
     ranking = rank(torch.tensor([[5, 6], [7, 8]]), targets.set_of_token, targets.tokens)
 
     assert ranking.recall.tolist() == [0, 1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_ndcg_equals_scikit_learn(seed: int):
+    rng = np.random.default_rng(seed)
+    sets, vocab_size = 4, 40
+    scores = rng.permuted(np.tile(np.arange(5, vocab_size, dtype=float), (sets, 1)), axis=1)
+    truth = rng.random((sets, vocab_size - 5)) < rng.uniform(0.05, 0.9)
+    truth[:, 0] = True
+    guesses = torch.from_numpy(np.argsort(-scores, axis=1)[:, :10] + 5)
+    target_sets, target_tokens = np.nonzero(truth)
+
+    ranking = rank(guesses, torch.from_numpy(target_sets), torch.from_numpy(target_tokens + 5))
+
+    for place in range(sets):
+        expected = ndcg_score(truth[[place]].astype(float), scores[[place]], k=10)
+        assert float(ranking.ndcg[place]) == pytest.approx(expected)
 
 
 def test_top_tokens_excludes_special_tokens():
