@@ -1,0 +1,16 @@
+"""The hybrid's personal features without NEST: what the network adds is measured against this row."""
+
+from nest_model.next_set.set_forms import HEAD_SEARCH, SetFineTuning, SetOptions
+
+
+class NestFeatures(SetFineTuning):
+    title = "Personal features alone"
+    about = "The hybrid without NEST: popularity and an MLP of personal features for products bought before."
+    form = "features"
+    Options = SetOptions
+    search = HEAD_SEARCH
+    is_control = True
+    reads_backbone = False
+
+
+SYSTEM = NestFeatures
