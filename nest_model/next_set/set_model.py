@@ -163,7 +163,7 @@ class SetModel(nn.Module):
 def set_loss(logits: Tensor, example: Tensor, item: Tensor, loss: str) -> Tensor:
     """Return the sum of the examples' losses.
 
-    softmax: -(1 / |T|) Σ_{i in T} log softmax(s)_i, up to a constant the KL divergence from the even distribution over T.
+    softmax: -(1 / |T|) Σ_{i in T} log softmax(s)_i: up to a constant, KL from the even distribution over T.
     bce: the cross-entropy of every ranked product, whether it is in T.
 
     Args:
