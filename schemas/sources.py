@@ -166,7 +166,7 @@ INSTACART = SourceSpec(
         baskets="One row per order with its distinct products, those without a token too: what systems recommend from.",
     ),
     chain_about="extraction, tokens, pretraining, next baskets beside plain counting",
-    # a basket has no order inside, and Instacart knows 100 orders of a user at most; a masked basket weighs as one of 32
+    # a basket has no order inside, and Instacart knows 100 orders of a user at most; a masked basket weighs as 32
     # rows, so that the query still sees the user's other baskets, and the last basket is the label of later models
     pretraining={
         "set-position": "none",
