@@ -195,7 +195,17 @@ def _row_json(row: Row, yardstick: Row | None, resamples: Resamples | None, user
         for metric in ALL_METRICS
         if metric not in WITH_INTERVALS
     }
-    keys = ("about", "is_control", "traits", "options", "points", "seeds", "unnamed_share", "validation_ndcg")
+    keys = (
+        "about",
+        "is_control",
+        "saw_labels",
+        "traits",
+        "options",
+        "points",
+        "seeds",
+        "unnamed_share",
+        "validation_ndcg",
+    )
     content = {"name": row.name, "title": row.title, "is_filled": row.is_filled}
     content |= {key: card[key] for key in keys}
     content |= {"scores": scores | others, "tie_share": summary.get("tie_share")}

@@ -146,6 +146,8 @@ def flags(row: Mapping[str, Any]) -> str:
         "uses_query_time": "reads the query day",
     }
     names = [text for trait, text in words.items() if row["traits"][trait]]
+    if row["saw_labels"]:
+        names.append("its encoder saw labels")
     if row["is_filled"]:
         names = [name for name in names if name != "repeats only"] + ["filled with G-TopFreq"]
     return ", ".join(names) or "–"

@@ -72,6 +72,7 @@ class SetFineTuning(System):
     quick = {"epochs": 1, "label_positions": 1}
     traits = Traits(uses_query_time=True, has_random_start=True)
     reads_backbone = True
+    learns_on_encoder = True
 
     def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:
         from nest_model.next_set.set_finetune import fit  # loads torch

@@ -90,6 +90,9 @@ class System(ABC):
     traits: ClassVar[Traits] = Traits()
     is_control: ClassVar[bool] = False
     reads_backbone: ClassVar[bool] = False  # a pretrained NEST
+    learns_on_encoder: ClassVar[bool] = (
+        False  # its rows are trained on what an encoder, trained before, says of them
+    )
 
     def __init__(self, options: Any, tools: Tools) -> None:
         self.options, self.tools = options, tools

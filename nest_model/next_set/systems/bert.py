@@ -20,6 +20,8 @@ class Bert4Rec(System):
         "epochs": (10, 20, 40),
         "min_count": (3, 5, 10),
     }
+    quick = {"epochs": 1}
+    most_training_users = 20_000
     traits = Traits(has_random_start=True)
 
     def fit(self, known: Known, validation: Questions | None, seed: int) -> "Bert":

@@ -31,11 +31,16 @@ SEARCH = {
 }
 
 
+QUICK = {"label_positions": 1, "epochs": 1, "item_size": 16}
+
+
 class ReCANet(System):
     title = "ReCANet"
     about = "The odds of buying a product again from the gaps between its purchases, with a vector for every user."
     Options = ReCANetOptions
     search = SEARCH | {"user_size": (16, 32, 64)}
+    quick = QUICK
+    most_training_users = 20_000
     traits = Traits(transductive=True, ranks_only_repeats=True, has_random_start=True)
 
     def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:

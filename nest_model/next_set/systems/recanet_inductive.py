@@ -2,7 +2,7 @@
 
 from nest_model.next_set.questions import Known, Questions
 from nest_model.next_set.system import Fitted, System, Traits
-from nest_model.next_set.systems.recanet import SEARCH, ItemOptions, ReCANet
+from nest_model.next_set.systems.recanet import QUICK, SEARCH, ItemOptions, ReCANet
 from nest_model.next_set.systems.recanet import ReCANetOptions as TransductiveOptions
 
 
@@ -13,6 +13,8 @@ class InductiveReCANet(System):
     )
     Options = ItemOptions
     search = SEARCH
+    quick = QUICK
+    most_training_users = 20_000
     traits = Traits(ranks_only_repeats=True, modified=True, has_random_start=True)
 
     def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:

@@ -27,6 +27,8 @@ class Sets2Sets(System):
     )
     Options = Sets2SetsOptions
     search = {"pair_weight": (0.0, 1.0, 10.0), "hidden": (32, 64), "rate": (3e-4, 1e-3)}
+    quick = {"epochs": 1}
+    most_training_users = 20_000
     traits = Traits(modified=True, has_random_start=True)
 
     def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:

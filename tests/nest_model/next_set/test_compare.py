@@ -55,7 +55,8 @@ def write_system(
         "system": name, "title": name.upper(), "about": f"About {name}.", "is_control": False, "traits": TRAITS,
         "options": {"k": 3}, "points": 1, "protocol": "official", "target": "held_out", "query_time": "given",
         "seeds": list(range(len(ndcg))), "users": str(users), "left_out": {"no_target": "0"}, "products": 50,
-        "unnamed_share": 0.0, "validation_ndcg": validation, "results": {"own": summary, "filled": summary},
+        "unnamed_share": 0.0, "saw_labels": False, "validation_ndcg": validation,
+        "results": {"own": summary, "filled": summary},
     }  # fmt: skip
     trials = {"trials": [{"options": {"k": 3}, "ndcg": 0.5, "recall": 0.4}]}
     cost = {"cpu_seconds": 2.0, "peak_mib": 300}

@@ -1,0 +1,13 @@
+"""Control: NEST + ReCANet with nothing of NEST."""
+
+from nest_model.next_set.hybrid_options import NestControl
+
+
+class Neither(NestControl):
+    title = "NEST + ReCANet, neither"
+    about = "A random frozen table and a user vector of zeros: nothing of NEST is left."
+    items = "random"
+    users = "none"
+
+
+SYSTEM = Neither

@@ -1,0 +1,12 @@
+"""Control: NEST + ReCANet with another user's vector."""
+
+from nest_model.next_set.hybrid_options import NestControl
+
+
+class OtherUser(NestControl):
+    title = "NEST + ReCANet, another user"
+    about = "NEST's product table, and the vector of another user."
+    users = "other"
+
+
+SYSTEM = OtherUser
