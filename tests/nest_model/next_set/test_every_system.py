@@ -31,6 +31,7 @@ from tests.support.factories.world import World, pretrain_small, runtime
 # of any system that has an option of this name
 CHEAP = {
     "epochs": 1,
+    "bert_epochs": 1,
     "d_model": 16,
     "d_ff": 16,
     "heads": 2,

@@ -52,12 +52,15 @@ def fit(encoder: CountingEncoder, folder: Path, **arguments: object):
 def test_encoder_reads_only_baskets_before_the_label(tmp_path: Path):
     encoder, baskets = CountingEncoder(), shop()
     fit(encoder, tmp_path)
-    (asked,) = encoder.histories
+    parts = [part.baskets for part in encoder.histories]
+    users, read = (
+        np.concatenate([getattr(part, name) for part in parts]).tolist() for name in ("subject_id", "lengths")
+    )
     lengths = dict(zip(baskets.subject_id.tolist(), baskets.lengths.tolist(), strict=True))
-    for user, length in zip(asked.baskets.subject_id.tolist(), asked.baskets.lengths.tolist(), strict=True):
+    for user, length in zip(users, read, strict=True):
         assert length < lengths[user]  # at most up to the last label
     expected = [n - back for n in lengths.values() for back in (1, 2) if n - back >= 1]
-    assert sorted(asked.baskets.lengths.tolist()) == sorted(expected)
+    assert sorted(read) == sorted(expected)
 
 
 def test_product_table_stays_frozen_unless_it_is_tuned(tmp_path: Path):
