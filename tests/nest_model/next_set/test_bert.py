@@ -19,12 +19,12 @@ from nest_model.training.device import launch_fabric
 from nest_model.training.stop import Stopped
 from nest_model.training.telemetry import NullTelemetry
 from schemas.errors import NestError
-from tests.support.factories.memory_baskets import (
+from tests.support.factories.histories import (
     FIRST_PRODUCT,
-    baskets_of,
     histories_of,
-    known_of,
-    questions_of,
+    indexed_baskets,
+    last_basket_questions,
+    no_test_users,
 )
 
 SMALL = BertOptions(d_model=32, heads=2, d_ff=48, layers=1, min_count=1, epochs=1)
@@ -56,7 +56,7 @@ def staples_world(users: int, seed: int = 0) -> Baskets:
         staples = rng.permutation(PRODUCTS)[:3]
         baskets = [set(staples) | {int(rng.integers(PRODUCTS))} for _ in range(rng.integers(4, 7))]
         shop.append([sorted(basket) for basket in baskets])
-    return baskets_of(shop, PRODUCTS)
+    return indexed_baskets(shop, PRODUCTS)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def world() -> Baskets:
 
 @pytest.fixture(scope="module")
 def fitted(world, tools) -> Bert:
-    return fit_bert(known_of(world), None, SMALL, 1, tools)
+    return fit_bert(no_test_users(world), None, SMALL, 1, tools)
 
 
 def model_of(baskets: Baskets, options: BertOptions = SMALL) -> tuple[BertModel, ProductTokens]:
@@ -101,7 +101,7 @@ def test_the_order_inside_a_basket_changes_nothing(world):
 
 def test_the_order_of_baskets_matters(world):
     model, tokens = model_of(world)
-    there, back = baskets_of([[[0], [1], [2]]], PRODUCTS), baskets_of([[[2], [1], [0]]], PRODUCTS)
+    there, back = indexed_baskets([[[0], [1], [2]]], PRODUCTS), indexed_baskets([[[2], [1], [0]]], PRODUCTS)
     difference = query_logits(model, tokens, there) - query_logits(model, tokens, back)
     assert difference.abs().max() > 1e-3
 
@@ -150,13 +150,13 @@ def test_a_step_does_not_depend_on_its_micro_batches(world, tools, monkeypatch):
     for budget in (16_384, 60):
         monkeypatch.setattr(bert_module, "ROWS_AT_ONCE", budget)
         options = SMALL.model_copy(update={"dropout": 0.0})
-        tables.append(fit_bert(known_of(world), None, options, 1, tools).model.embedding.weight)
+        tables.append(fit_bert(no_test_users(world), None, options, 1, tools).model.embedding.weight)
     torch.testing.assert_close(*tables, rtol=0, atol=1e-4)
 
 
 def test_the_same_seed_gives_the_same_lists_and_another_gives_others(fitted, world, tools):
     histories = histories_of(world)
-    same, other = (fit_bert(known_of(world), None, SMALL, seed, tools) for seed in (1, 2))
+    same, other = (fit_bert(no_test_users(world), None, SMALL, seed, tools) for seed in (1, 2))
     expected = fitted.rank(histories, 10)
     assert (same.rank(histories, 10).scores == expected.scores).all()
     assert (same.rank(histories, 10).product_id == expected.product_id).all()
@@ -174,17 +174,17 @@ def test_labels_of_training_users_reach_no_weight_unless_allowed(world, tools):
     for without_labels in (True, False):
         options = SMALL.model_copy(update={"without_labels": without_labels})
         before, after = (
-            fit_bert(known_of(shop), None, options, 1, tools).model.embedding.weight
+            fit_bert(no_test_users(shop), None, options, 1, tools).model.embedding.weight
             for shop in (world, relabelled(world))
         )
         assert torch.equal(before, after) == without_labels
 
 
 def test_a_planted_world_is_learnt(tools):
-    world, asked = staples_world(400), questions_of(staples_world(40, seed=1))
+    world, asked = staples_world(400), last_basket_questions(staples_world(40, seed=1))
     options = SMALL.model_copy(update={"epochs": 25, "dropout": 0.0, "learning_rate": 5e-3})
-    ranking = fit_bert(known_of(world), None, options, 1, tools).rank(asked.histories, 10)
-    first = fit_bert(known_of(world), None, SMALL, 1, tools).rank(asked.histories, 10)
+    ranking = fit_bert(no_test_users(world), None, options, 1, tools).rank(asked.histories, 10)
+    first = fit_bert(no_test_users(world), None, SMALL, 1, tools).rank(asked.histories, 10)
     learnt, untrained = (
         score_rankings(each, asked, 3).values["recall_of_repeats"].mean() for each in (ranking, first)
     )
@@ -194,64 +194,64 @@ def test_a_planted_world_is_learnt(tools):
 def test_without_validation_all_epochs_run_and_the_last_is_kept(world, tools):
     recorder = Recorder()
     options = SMALL.model_copy(update={"epochs": 3, "patience": 1})
-    fit_bert(known_of(world), None, options, 1, replace(tools, telemetry=recorder))
+    fit_bert(no_test_users(world), None, options, 1, replace(tools, telemetry=recorder))
     assert len(recorder.epochs) == 3
     assert "val_ndcg" not in recorder.epochs[0]
 
 
 def test_the_epoch_with_the_best_validation_is_kept(world, tools):
     recorder = Recorder()
-    questions = questions_of(staples_world(20, seed=2))
+    questions = last_basket_questions(staples_world(20, seed=2))
     options = SMALL.model_copy(update={"epochs": 4, "patience": 2, "learning_rate": 5e-2})
-    bert = fit_bert(known_of(world), questions, options, 1, replace(tools, telemetry=recorder))
+    bert = fit_bert(no_test_users(world), questions, options, 1, replace(tools, telemetry=recorder))
     kept = score_rankings(bert.rank(questions.histories, 10), questions, 10).values["ndcg"].mean()
     assert kept == pytest.approx(max(epoch["val_ndcg"] for epoch in recorder.epochs))
 
 
 def test_few_validation_users_show_no_metric(world, tools):
     recorder = Recorder()
-    questions = questions_of(staples_world(5, seed=2))
-    fit_bert(known_of(world), questions, SMALL, 1, replace(tools, telemetry=recorder))
+    questions = last_basket_questions(staples_world(5, seed=2))
+    fit_bert(no_test_users(world), questions, SMALL, 1, replace(tools, telemetry=recorder))
     assert not [name for name in recorder.epochs[0] if name.startswith("val")]
 
 
 def test_a_product_too_rare_to_name_is_never_listed(tools):
     users = [[[0, 1], [0, 1], [0]] for _ in range(6)] + [[[0, 2], [0]]]
-    shop = baskets_of(users, 4)  # product 3 is nowhere, 2 in one basket
-    bert = fit_bert(known_of(shop), None, SMALL.model_copy(update={"min_count": 2}), 1, tools)
+    shop = indexed_baskets(users, 4)  # product 3 is nowhere, 2 in one basket
+    bert = fit_bert(no_test_users(shop), None, SMALL.model_copy(update={"min_count": 2}), 1, tools)
     assert bert.nameable.tolist() == [FIRST_PRODUCT, FIRST_PRODUCT + 1]
-    unseen = baskets_of([[[3]], [[2, 3], [1]]], 4)
+    unseen = indexed_baskets([[[3]], [[2, 3], [1]]], 4)
     ranking = bert.rank(histories_of(unseen), 4)
     assert {*ranking.product_id.ravel().tolist()} == {FIRST_PRODUCT, FIRST_PRODUCT + 1, NO_PRODUCT}
 
 
 def test_a_hundred_baskets_one_basket_and_none_are_ranked(fitted):
     users = [[[n % PRODUCTS] for n in range(100)], [[4]], []]
-    ranking = fitted.rank(histories_of(baskets_of(users, PRODUCTS)), 10)
+    ranking = fitted.rank(histories_of(indexed_baskets(users, PRODUCTS)), 10)
     ranking.refuse_invalid("bert")
     assert (ranking.product_id != NO_PRODUCT).all()
 
 
 def test_a_basket_beyond_the_limit_of_tokens_is_not_read(world, tools):
     options = SMALL.model_copy(update={"max_tokens": 8})
-    bert = fit_bert(known_of(world), None, options, 1, tools)
+    bert = fit_bert(no_test_users(world), None, options, 1, tools)
     both = histories_of(world), histories_of(latest(world, 6))
     whole, cut = (bert.rank(histories, 10) for histories in both)
     assert (whole.scores == cut.scores).all()
 
 
 def test_nothing_to_learn_from_is_refused(tools):
-    one_each = baskets_of([[[0, 1]], [[1]]], 2)
+    one_each = indexed_baskets([[[0, 1]], [[1]]], 2)
     with pytest.raises(NestError, match="without_labels=false"):
-        fit_bert(known_of(one_each), None, SMALL, 1, tools)
+        fit_bert(no_test_users(one_each), None, SMALL, 1, tools)
     options = SMALL.model_copy(update={"without_labels": False})
-    assert len(fit_bert(known_of(one_each), None, options, 1, tools).nameable) == 2
+    assert len(fit_bert(no_test_users(one_each), None, options, 1, tools).nameable) == 2
 
 
 def test_a_backbone_has_a_row_for_each_product_and_shares_that_of_the_rare(tools):
-    shop = baskets_of([[[0, 1], [0, 1], [0]]] * 6 + [[[0, 2], [0]]], 4)
+    shop = indexed_baskets([[[0, 1], [0, 1], [0]]] * 6 + [[[0, 2], [0]]], 4)
     options = SMALL.model_copy(update={"min_count": 2})
-    table = BertBackbone.fit(known_of(shop), None, options, 1, tools).product_table
+    table = BertBackbone.fit(no_test_users(shop), None, options, 1, tools).product_table
     assert table.shape == (4, 32)
     assert table.dtype == torch.float32
     assert not table.requires_grad
@@ -284,7 +284,7 @@ def test_user_vectors_are_read_at_cls_or_at_the_query(fitted, world):
 def test_the_system_fits_with_its_defaults_and_reads_no_target(world, tools):
     system = load_system("bert")
     assert system.traits.has_random_start
-    asked = questions_of(staples_world(12, seed=3))
+    asked = last_basket_questions(staples_world(12, seed=3))
     replaced = Questions(asked.histories, asked.truth_offsets, asked.truth[::-1].copy(), {})
     fit = system(SMALL, tools).fit(Known(world, world), None, 1)
     lists = [fit.rank(questions.histories, 10) for questions in (asked, replaced)]
@@ -297,7 +297,7 @@ def test_nothing_is_left_in_scratch(fitted, tools):
 
 def test_the_share_of_lines_beyond_the_limit_is_printed(world, tools, caplog):
     options = SMALL.model_copy(update={"max_tokens": 8})
-    bert = fit_bert(known_of(world), None, options, 1, tools)
+    bert = fit_bert(no_test_users(world), None, options, 1, tools)
     caplog.clear()
     with caplog.at_level("INFO", "nest"):
         bert.rank(histories_of(world), 5)
@@ -313,5 +313,5 @@ def test_a_stopped_fit_says_that_it_begins_again(world, tools, monkeypatch):
 
     monkeypatch.setattr(bert_module.BertTask, "losses", stop)
     with pytest.raises(Stopped, match="begin again"):
-        fit_bert(known_of(world), None, SMALL, 1, tools)
+        fit_bert(no_test_users(world), None, SMALL, 1, tools)
     assert not list(Path(tools.scratch).rglob("*"))

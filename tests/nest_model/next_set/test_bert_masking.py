@@ -4,14 +4,14 @@ import pytest
 from nest_model.next_set.bert_masking import MaskedRows, mask_rows
 from nest_model.next_set.bert_options import MASKINGS, Masking
 from nest_model.next_set.bert_rows import CLS, FIRST, MASK, UNK, ProductTokens, Rows, rows_of
-from tests.support.factories.memory_baskets import baskets_of
+from tests.support.factories.histories import indexed_baskets
 
 PRODUCTS = 8
 
 
 def random_rows(users: int = 40, min_count: int = 1) -> Rows:
     rng = np.random.default_rng(0)
-    shop = baskets_of(
+    shop = indexed_baskets(
         [
             [sorted(rng.permutation(PRODUCTS)[: rng.integers(1, 5)]) for _ in range(rng.integers(1, 6))]
             for _ in range(users)
@@ -81,7 +81,9 @@ def test_a_basket_asked_for_leaves_one_mask_and_nothing_after_it():
 
 
 def test_every_basket_but_the_first_is_asked_for_in_some_step():
-    rows = rows_of(shop := baskets_of([[[0], [1], [2], [3]]], 4), ProductTokens.of(shop, 1), with_query=False)
+    rows = rows_of(
+        shop := indexed_baskets([[[0], [1], [2], [3]]], 4), ProductTokens.of(shop, 1), with_query=False
+    )
     asked = {masked(rows, "last_basket", seed).rows.positions[-1] for seed in range(40)}
     assert asked == {2, 3, 4}
 

@@ -1,9 +1,9 @@
 import numpy as np
 
 from nest_model.next_set.bert_rows import CLS, FIRST, MASK, UNK, ProductTokens, latest, rows_of
-from tests.support.factories.memory_baskets import baskets_of
+from tests.support.factories.histories import indexed_baskets
 
-SHOP = baskets_of([[[0, 2], [2], [1, 2]], [[0]]], products=4)
+SHOP = indexed_baskets([[[0, 2], [2], [1, 2]], [[0]]], products=4)
 
 
 def test_tokens_follow_popularity_then_the_product_id():

@@ -18,7 +18,7 @@ from nest_model.next_set.hybrid import (
 from nest_model.next_set.hybrid_options import HybridOptions
 from nest_model.next_set.questions import Histories
 from nest_model.next_set.recanet_rows import histories_before
-from tests.support.factories.product_baskets import cpu_tools, no_test_users, product_baskets, random_users
+from tests.support.factories.histories import baskets_of, cpu_tools, no_test_users, random_users
 
 D = 6
 PRODUCTS = 12
@@ -40,7 +40,7 @@ class CountingEncoder:
 
 
 def shop():
-    return product_baskets(random_users(20, PRODUCTS, seed=1), list(range(1, PRODUCTS + 1)))
+    return baskets_of(random_users(20, PRODUCTS, seed=1), list(range(1, PRODUCTS + 1)))
 
 
 def fit(encoder: CountingEncoder, folder: Path, **arguments: object):
@@ -120,9 +120,9 @@ def test_absent_user_is_a_vector_of_zeros_of_the_same_size():
 
 def test_user_vector_reaches_the_lists(tmp_path: Path):
     baskets = shop()
-    asked = Histories(baskets, baskets.days[baskets.basket_offsets[1:] - 1] + 7)
+    histories = Histories(baskets, baskets.days[baskets.basket_offsets[1:] - 1] + 7)
     own, absent = (
-        fit(CountingEncoder(), tmp_path / users, users=users).rank(asked, 5).scores
+        fit(CountingEncoder(), tmp_path / users, users=users).rank(histories, 5).scores
         for users in ("own", "none")
     )
     assert not np.allclose(own, absent, equal_nan=True)

@@ -9,12 +9,12 @@ from nest_model.next_set.questions import Known
 from nest_model.next_set.ranking import NO_PRODUCT
 from nest_model.next_set.recanet_rows import question_rows
 from nest_model.next_set.system import load_system
-from tests.support.factories.product_baskets import (
-    asked,
+from tests.support.factories.histories import (
+    baskets_of,
     cpu_tools,
+    histories_of_users,
     no_test_users,
-    product_baskets,
-    questions,
+    questions_of_users,
     random_users,
 )
 
@@ -45,7 +45,7 @@ def test_parameters_are_those_of_the_closed_form():
 
 def test_packed_rows_equal_padded_ones_with_a_mask():
     model = new_model()
-    baskets = product_baskets(random_users(3, 15), PRODUCTS)
+    baskets = baskets_of(random_users(3, 15), PRODUCTS)
     batch = question_rows(baskets, np.ones(15, dtype=bool)).batch(np.arange(20), 7)
     features = torch.tensor([0, 1, 2])
     packed = recanet.logits(model, batch, features, torch.device("cpu"))
@@ -94,8 +94,8 @@ def test_layers_start_as_those_of_keras():
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_training_repeats_itself_for_a_seed_alone(name, tmp_path):
-    training = product_baskets(random_users(40, 15), PRODUCTS)
-    histories = asked(random_users(10, 15, seed=1, first=100), PRODUCTS)
+    training = baskets_of(random_users(40, 15), PRODUCTS)
+    histories = histories_of_users(random_users(10, 15, seed=1, first=100), PRODUCTS)
     first, again, other = (fit(name, tmp_path, training, seed=seed).rank(histories, 5) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.product_id, again.product_id)
     np.testing.assert_array_equal(first.scores, again.scores)
@@ -107,27 +107,27 @@ def test_a_product_of_every_basket_is_recommended(name, tmp_path):
     users = random_users(60, 15)
     everybody = {user: [[*basket, 20] for basket in baskets] for user, baskets in users.items()}
     products = [*PRODUCTS, 20]
-    fitted = fit(name, tmp_path, product_baskets(everybody, products), epochs=15)
-    top = fitted.rank(asked({200: [[1, 20], [2, 20], [3, 20]]}, products), 1)
+    fitted = fit(name, tmp_path, baskets_of(everybody, products), epochs=15)
+    top = fitted.rank(histories_of_users({200: [[1, 20], [2, 20], [3, 20]]}, products), 1)
     assert top.product_id.tolist() == [[20]]
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_scores_do_not_depend_on_other_users_or_batches(name, tmp_path, monkeypatch):
     users = random_users(30, 15, seed=1, first=100)
-    fitted = fit(name, tmp_path, product_baskets(random_users(40, 15), PRODUCTS))
-    together = fitted.rank(asked(users, PRODUCTS), 6)
+    fitted = fit(name, tmp_path, baskets_of(random_users(40, 15), PRODUCTS))
+    together = fitted.rank(histories_of_users(users, PRODUCTS), 6)
     monkeypatch.setattr(recanet, "_USERS_AT_A_TIME", 7)
     fitted._options = fitted._options.model_copy(update={"batch_rows": 13})
-    apart = fitted.rank(asked(users, PRODUCTS), 6)
+    apart = fitted.rank(histories_of_users(users, PRODUCTS), 6)
     np.testing.assert_allclose(together.scores, apart.scores, atol=1e-5)
     assert (together.product_id == apart.product_id).mean() > 0.99
 
 
 def test_transductive_vectors_are_those_of_training_test_and_validation_users(tmp_path):
-    training = product_baskets({1: [[1, 2], [1]], 2: [[2], [2]]}, PRODUCTS)
-    known = Known(training, product_baskets({5: [[1], [1, 2]]}, PRODUCTS))
-    validation = questions({3: [[1, 2], [2]]}, {3: [1]}, PRODUCTS)
+    training = baskets_of({1: [[1, 2], [1]], 2: [[2], [2]]}, PRODUCTS)
+    known = Known(training, baskets_of({5: [[1], [1, 2]]}, PRODUCTS))
+    validation = questions_of_users({3: [[1, 2], [2]]}, {3: [1]}, PRODUCTS)
     options = {"known": known, "validation": validation, "epochs": 1, "min_item_count": 1}
     model = fit("recanet", tmp_path, training, **options).model
     assert model.users.subject_id.tolist() == [1, 2, 3, 5]
@@ -145,16 +145,16 @@ def test_users_without_a_vector_have_zeros():
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_rankings_hold_candidates_of_the_history_alone(name, tmp_path):
-    training = product_baskets({1: [[1, 2], [1, 2], [1]], 2: [[1], [2, 3]]}, PRODUCTS)
+    training = baskets_of({1: [[1, 2], [1, 2], [1]], 2: [[1], [2, 3]]}, PRODUCTS)
     fitted = fit(name, tmp_path, training, epochs=1)
-    ranking = fitted.rank(asked({8: [[1, 3, 15]], 9: [[1]] * 100}, PRODUCTS), 3)
+    ranking = fitted.rank(histories_of_users({8: [[1, 3, 15]], 9: [[1]] * 100}, PRODUCTS), 3)
     assert ranking.product_id.tolist() == [[1, NO_PRODUCT, NO_PRODUCT]] * 2
     assert fitted.nameable.tolist() == [1, 2]
 
 
 def test_the_epoch_best_for_validation_users_is_taken(tmp_path, monkeypatch):
-    training = product_baskets(random_users(40, 15), PRODUCTS)
-    validation = questions({100: [[1, 2], [1]]}, {100: [1]}, PRODUCTS)
+    training = baskets_of(random_users(40, 15), PRODUCTS)
+    validation = questions_of_users({100: [[1, 2], [1]]}, {100: [1]}, PRODUCTS)
     worse = iter([0.5, 0.4, 0.3])
     monkeypatch.setattr(
         recanet,
@@ -163,10 +163,10 @@ def test_the_epoch_best_for_validation_users_is_taken(tmp_path, monkeypatch):
     )
     chosen = fit("recanet_inductive", tmp_path, training, validation=validation, epochs=3)
     first = fit("recanet_inductive", tmp_path, training, epochs=1)
-    histories = asked(random_users(5, 15, seed=3, first=300), PRODUCTS)
+    histories = histories_of_users(random_users(5, 15, seed=3, first=300), PRODUCTS)
     np.testing.assert_array_equal(chosen.rank(histories, 5).scores, first.rank(histories, 5).scores)
 
 
 def test_training_without_rows_leaves_a_model_that_ranks(tmp_path):
-    fitted = fit("recanet_inductive", tmp_path, product_baskets({1: [[1, 2]], 2: [[1, 2]]}, PRODUCTS))
-    assert set(fitted.rank(asked({7: [[1, 2]]}, PRODUCTS), 2).product_id[0].tolist()) == {1, 2}
+    fitted = fit("recanet_inductive", tmp_path, baskets_of({1: [[1, 2]], 2: [[1, 2]]}, PRODUCTS))
+    assert set(fitted.rank(histories_of_users({7: [[1, 2]]}, PRODUCTS), 2).product_id[0].tolist()) == {1, 2}

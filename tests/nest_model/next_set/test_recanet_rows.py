@@ -13,7 +13,7 @@ from nest_model.next_set.recanet_rows import (
     question_rows,
     training_rows,
 )
-from tests.support.factories.product_baskets import product_baskets, random_users
+from tests.support.factories.histories import baskets_of, random_users
 
 MOST_GAPS = 4
 
@@ -55,7 +55,7 @@ def looped(users: dict[int, list[list[int]]], label_positions: int, allowed: set
 @pytest.mark.parametrize("label_positions", [1, 3, 50])
 def test_rows_are_those_of_a_loop(label_positions):
     users = random_users(30, 12)
-    baskets = product_baskets(users)
+    baskets = baskets_of(users)
     is_candidate = baskets.product_id % 4 != 0
     rows = training_rows(baskets, is_candidate, label_positions)
     assert contents(rows, baskets) == looped(users, label_positions, {*baskets.product_id[is_candidate]})
@@ -63,13 +63,13 @@ def test_rows_are_those_of_a_loop(label_positions):
 
 def test_gaps_of_purchases_in_2_and_5_before_7():
     product = 9
-    baskets = product_baskets({1: [[1], [1], [1, product], [1], [1], [1, product], [1], [1]]})
+    baskets = baskets_of({1: [[1], [1], [1, product], [1], [1], [1, product], [1], [1]]})
     rows = training_rows(baskets, baskets.product_id == product, 1)
     assert contents(rows, baskets) == {(1, 7, product, (3, 2), False)}
 
 
 def test_question_rows_wait_for_the_basket_after_all():
-    baskets = product_baskets({1: [[5], [6], [5]], 2: [[6]]})
+    baskets = baskets_of({1: [[5], [6], [5]], 2: [[6]]})
     assert contents(question_rows(baskets, everything(baskets)), baskets) == {
         (1, 3, 5, (2, 1), False),
         (1, 3, 6, (2,), False),
@@ -82,7 +82,7 @@ def test_rows_of_a_label_ignore_what_comes_later():
     changed = {user: [*baskets[:-1], [12]] for user, baskets in users.items()}
     before, after = (
         {row[:4] for row in contents(training_rows(baskets, everything(baskets), 50), baskets)}
-        for baskets in (product_baskets(each, list(range(1, 13))) for each in (users, changed))
+        for baskets in (baskets_of(each, list(range(1, 13))) for each in (users, changed))
     )
     assert before == after
     assert before
@@ -90,7 +90,7 @@ def test_rows_of_a_label_ignore_what_comes_later():
 
 @pytest.mark.parametrize("length", [255, 256, 300])
 def test_long_histories_keep_their_gaps(length):
-    baskets = product_baskets({1: [[1, 2] if place in (0, length - 2) else [1] for place in range(length)]})
+    baskets = baskets_of({1: [[1, 2] if place in (0, length - 2) else [1] for place in range(length)]})
     rows = question_rows(baskets, baskets.product_id == 2)
     assert contents(rows, baskets) == {(1, length, 2, (length - 2, 2), False)}
     assert rows.purchases.positions.itemsize == (1 if length < 256 else 2)
@@ -99,17 +99,17 @@ def test_long_histories_keep_their_gaps(length):
 
 
 def test_an_index_row_takes_nine_bytes():
-    rows = training_rows(product_baskets(random_users(5, 12)), np.ones(12, dtype=bool), 5)
+    rows = training_rows(baskets_of(random_users(5, 12)), np.ones(12, dtype=bool), 5)
     assert rows.pair.itemsize + rows.label.itemsize + rows.count.itemsize == 9
 
 
 def test_users_with_one_basket_have_no_rows():
-    baskets = product_baskets({1: [[1, 2]], 2: [[2]]})
+    baskets = baskets_of({1: [[1, 2]], 2: [[2]]})
     assert len(training_rows(baskets, everything(baskets), 5)) == 0
 
 
 def test_labels_are_in_the_order_of_their_blocks():
-    baskets = product_baskets(random_users(10, 12))
+    baskets = baskets_of(random_users(10, 12))
     rows = training_rows(baskets, everything(baskets), 3)
     blocks = list(label_blocks(baskets, 3))
     np.testing.assert_array_equal(rows.label_user, np.concatenate([users for users, _ in blocks]))
@@ -117,14 +117,14 @@ def test_labels_are_in_the_order_of_their_blocks():
 
 
 def test_histories_before_hold_the_baskets_and_the_day_of_the_label():
-    baskets = product_baskets({1: [[1], [2], [3]], 2: [[2], [1]]})
+    baskets = baskets_of({1: [[1], [2], [3]], 2: [[2], [1]]})
     histories = histories_before(baskets, np.array([0, 1]), np.array([2, 1]))
     assert histories.baskets.product_id[histories.baskets.items].tolist() == [1, 2, 2]
     assert histories.query_days.tolist() == [14, 7]
 
 
 def test_joined_users_keep_the_first_of_their_baskets():
-    parts = [product_baskets(each, [1, 2, 3]) for each in ({1: [[1]], 3: [[3], [1]]}, {2: [[2]], 3: [[2]]})]
+    parts = [baskets_of(each, [1, 2, 3]) for each in ({1: [[1]], 3: [[3], [1]]}, {2: [[2]], 3: [[2]]})]
     joined = join_users(parts)
     assert joined.subject_id.tolist() == [1, 2, 3]
     assert joined.lengths.tolist() == [1, 1, 2]

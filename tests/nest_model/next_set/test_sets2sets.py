@@ -7,11 +7,11 @@ import torch
 
 from nest_model.next_set import sets2sets
 from nest_model.next_set.systems.sets2sets import SYSTEM
-from tests.support.factories.product_baskets import (
-    asked,
+from tests.support.factories.histories import (
+    baskets_of,
     cpu_tools,
+    histories_of_users,
     no_test_users,
-    product_baskets,
     random_users,
 )
 
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 def fit(tmp_path, users, products=PRODUCTS, seed=1, **options):
     options = SYSTEM.Options(**{"hidden": 6, "epochs": 2, "rate": 1e-2, "batch_users": 16} | options)
-    known = no_test_users(product_baskets(users, products))
+    known = no_test_users(baskets_of(users, products))
     return SYSTEM(options, cpu_tools(tmp_path)).fit(known, None, seed)
 
 
@@ -46,7 +46,7 @@ def test_logits_are_those_of_the_formula():
         model.gate_weight.copy_(torch.tensor([1.0, -2.0, 0.5, 3.0]))
         model.gate_bias.copy_(torch.tensor([0.1, 0.2, -0.3, 5.0]))
     history = [[0, 1], [2], [0, 2]]
-    baskets = product_baskets({1: history, 2: [[1]]}, [0, 1, 2, 3])
+    baskets = baskets_of({1: history, 2: [[1]]}, [0, 1, 2, 3])
     logits = model(sets2sets.HistoryBatch.of(baskets, CPU))[0]
     means = torch.stack([model.read.weight[basket].mean(0) for basket in history])
     outputs, state = model.encoder(means[None])
@@ -68,7 +68,7 @@ def test_parameters_are_those_of_the_closed_form():
 
 
 def test_training_repeats_itself_for_a_seed_alone(tmp_path):
-    histories = asked(random_users(10, 15, seed=1, first=100), PRODUCTS)
+    histories = histories_of_users(random_users(10, 15, seed=1, first=100), PRODUCTS)
     users = random_users(40, 15)
     first, again, other = (fit(tmp_path, users, seed=seed).rank(histories, 5) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.product_id, again.product_id)
@@ -78,7 +78,7 @@ def test_training_repeats_itself_for_a_seed_alone(tmp_path):
 
 def test_scores_do_not_depend_on_other_users(tmp_path, monkeypatch):
     fitted = fit(tmp_path, random_users(40, 15))
-    histories = asked(random_users(30, 15, seed=1, first=100) | {200: [[1]] * 100}, PRODUCTS)
+    histories = histories_of_users(random_users(30, 15, seed=1, first=100) | {200: [[1]] * 100}, PRODUCTS)
     together = fitted.rank(histories, 6)
     monkeypatch.setattr(sets2sets, "_USERS_AT_A_TIME", 7)
     apart = fitted.rank(histories, 6)
@@ -89,18 +89,20 @@ def test_a_product_of_every_basket_is_recommended(tmp_path):
     users = {user: [[*basket, 20] for basket in baskets] for user, baskets in random_users(60, 15).items()}
     products = [*PRODUCTS, 20]
     fitted = fit(tmp_path, users, products, epochs=10)
-    assert fitted.rank(asked({200: [[1, 20], [2, 20]]}, products), 1).product_id.tolist() == [[20]]
+    assert fitted.rank(histories_of_users({200: [[1, 20], [2, 20]]}, products), 1).product_id.tolist() == [
+        [20]
+    ]
 
 
 def test_products_unseen_in_training_are_recommended_to_their_buyers_alone(tmp_path):
     fitted = fit(tmp_path, random_users(40, 15), [*PRODUCTS, 30])
-    ranking = fitted.rank(asked({8: [[1, 30]], 9: [[1, 2]]}, [*PRODUCTS, 30]), 50)
+    ranking = fitted.rank(histories_of_users({8: [[1, 30]], 9: [[1, 2]]}, [*PRODUCTS, 30]), 50)
     assert 30 in ranking.product_id[0]
     assert 30 not in ranking.product_id[1]
 
 
 def test_the_label_is_in_no_history_of_training():
-    labelled = product_baskets({1: [[1, 2], [3]], 2: [[2], [1], [2, 4]]}, [1, 2, 3, 4])
+    labelled = baskets_of({1: [[1, 2], [3]], 2: [[2], [1], [2, 4]]}, [1, 2, 3, 4])
     [(batch, truth)] = sets2sets._batches(labelled, np.array([0, 1]), 64, CPU)
     assert truth.tolist() == [[0, 0, 1, 0], [0, 1, 0, 1]]
     assert batch.shares.tolist() == [[1, 1, 0, 0], [0.5, 0.5, 0, 0]]

@@ -1,30 +1,38 @@
 """Baskets in memory, for tests of systems that recommend the next one."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
+import torch
+from lightning_fabric import Fabric
 
 from nest_model.data.seqsets import offsets_of
 from nest_model.next_set.baskets import Baskets
-from nest_model.next_set.questions import Histories, Questions
+from nest_model.next_set.questions import Histories, Known, Questions
+from nest_model.next_set.system import Tools
+from nest_model.training.telemetry import NullTelemetry
 
 DAYS_APART = 7
+FIRST_PRODUCT = 1_001
 
 
 def baskets_of(
     shop: Mapping[int, Sequence[Sequence[int]]],
+    product_id: Sequence[int] | None = None,
     *,
     days: Mapping[int, Sequence[float]] | None = None,
-    product_id: Sequence[int] | None = None,
 ) -> Baskets:
     """Return each user's baskets of product ids, in the order they went into the cart; a week apart by default.
 
     Args:
-        days: those of each user's baskets.
         product_id: all of the shop's products; default: those of these baskets.
+        days: those of each user's baskets.
     """
     users = sorted(shop)
-    ids = np.unique(np.array(product_id or [i for user in users for basket in shop[user] for i in basket]))
+    ids = np.unique(
+        np.array(list(product_id or ()) or [i for user in users for basket in shop[user] for i in basket])
+    )
     baskets = [list(basket) for user in users for basket in shop[user]]
     in_order = [np.argsort(basket, kind="stable") for basket in baskets]
     all_days = [
@@ -54,6 +62,20 @@ def questions_of(baskets: Baskets, truth: Mapping[int, Sequence[int]]) -> Questi
     return Questions(histories_of(baskets), offsets_of(sizes), np.concatenate(targets).astype(np.int64), {})
 
 
+def histories_of_users(users: Mapping[int, Sequence[Sequence[int]]], product_id: Sequence[int]) -> Histories:
+    """Return these users' histories; the next basket is expected a week after the last."""
+    return histories_of(baskets_of(users, product_id))
+
+
+def questions_of_users(
+    users: Mapping[int, Sequence[Sequence[int]]],
+    truth: Mapping[int, Sequence[int]],
+    product_id: Sequence[int],
+) -> Questions:
+    """Return these users' histories and their next products."""
+    return questions_of(baskets_of(users, product_id), truth)
+
+
 def random_shop(
     rng: np.random.Generator, users: int = 20, products: int = 15, longest: int = 8
 ) -> dict[int, list[list[int]]]:
@@ -65,3 +87,50 @@ def random_shop(
         ]
         for user in range(1, users + 1)
     }
+
+
+def random_users(users: int, products: int, *, seed: int = 0, first: int = 1) -> dict[int, list[list[int]]]:
+    """Return users with 1 to 9 baskets, who mostly buy a few products of their own, one of them in every basket."""
+    draw = np.random.default_rng(seed)
+    shop = {}
+    for user in range(first, first + users):
+        favourites = draw.choice(products, 5, replace=False) + 1
+        shop[user] = [
+            sorted(
+                {int(favourites[0]), *map(int, draw.choice(favourites, 2)), int(draw.integers(products)) + 1}
+            )
+            for _ in range(int(draw.integers(1, 10)))
+        ]
+    return shop
+
+
+def no_test_users(training: Baskets) -> Known:
+    """Return what is known where there are no test users."""
+    return Known(training, training.take(np.empty(0, dtype=np.int64)))
+
+
+def cpu_tools(scratch: Path) -> Tools:
+    """Return tools on one thread of the CPU."""
+    torch.set_num_threads(1)
+    return Tools(NullTelemetry(), lambda: Fabric(accelerator="cpu", devices=1), scratch)
+
+
+def indexed_baskets(users: Sequence[Sequence[Sequence[int]]], products: int) -> Baskets:
+    """Return the baskets of users 1, 2, …; each basket is its items, places among products 1001, 1002, …."""
+    ids = [FIRST_PRODUCT + place for place in range(products)]
+    shop = {
+        user: [[ids[item] for item in basket] for basket in baskets]
+        for user, baskets in enumerate(users, start=1)
+    }
+    return baskets_of(shop, product_id=ids)
+
+
+def last_basket_questions(baskets: Baskets) -> Questions:
+    """Return the question for each user's last basket."""
+    target = baskets.last(np.ones(len(baskets), dtype=np.int64))
+    return Questions(
+        histories_of(baskets.first(baskets.lengths - 1)),
+        offsets_of(target.lines_of_user),
+        target.product_id[target.items],
+        {},
+    )
