@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from schemas.errors import NestError
-from schemas.expectations import BASKET_SUITES, MEDS_SUITES, PCORNET_SUITES, TABLE_SUITES
+from schemas.expectations import INSTACART_SUITES, MEDS_SUITES, PCORNET_SUITES, TABLE_SUITES
 from schemas.expectations.suite import Suite
 from schemas.layout import DOWNLOADS, Layout
 
@@ -156,7 +156,7 @@ INSTACART = SourceSpec(
     raw_about="The input: Instacart's orders, order_products and products where the settings say, or synthetic ones.",
     raw_kinds=("csv",),
     tables=tables_of(
-        BASKET_SUITES,
+        INSTACART_SUITES,
         needs={"baskets": ("encounters", "events")},
         subjects="One row per user, in the provider's own split: whether the last order is `test` or `train`.",
         encounters="One row per order: its day, counted from the user's first, and whether its products are withheld.",

@@ -57,11 +57,13 @@ class Regressor(nn.Module):
         super().__init__()
         self.arrangement, self.pooled, self.d_head = arrangement, readout_rows, config.d_model // config.heads
         self.cls = nn.Parameter(torch.randn(config.d_model) * config.d_model**-0.5)
-        self.layers = nn.ModuleList(NestLayer(config) for _ in range(config.layers))
+        layers = [NestLayer(config) for _ in range(config.layers)]
+        self.layers = nn.ModuleList(layers)
         self.norm = nn.LayerNorm(config.d_model, bias=False)
         self.readout = PoolingByAttention(config.d_model, config.heads)
         self.head = nn.Linear(config.d_model, 1)
-        initialise(self, self.layers)
+        blocks = [block for layer in layers for block in (layer.set_wise, layer.cross_set)]
+        initialise(self, blocks)
 
     def forward(self, events: Tensor) -> Tensor:
         """Map events [subjects, sets, events, d_model] to [subjects]."""

@@ -36,9 +36,11 @@ BASKET_SUITES: dict[str, Callable[[Layout], Suite]] = {
     "events": lambda layout: events(layout, usual=ORDERS),
     "vocab": basket_vocab_with_counts,
     "seqset": seqset,
-    "baskets": baskets,
 }
 """The same for baskets, whose buyers have neither date of birth nor sex."""
+
+INSTACART_SUITES: dict[str, Callable[[Layout], Suite]] = {**BASKET_SUITES, "baskets": baskets}
+"""The same with the orders by product, from which systems recommend."""
 
 _WITHOUT_LOOKUP: dict[str, Callable[[Layout], Suite]] = {
     **{name: suite for name, suite in TABLE_SUITES.items() if name != "drug_lookup"},
@@ -64,6 +66,7 @@ PCORNET_SUITES: dict[str, Callable[[Layout], Suite]] = {
 
 __all__ = [
     "BASKET_SUITES",
+    "INSTACART_SUITES",
     "MEDS_SUITES",
     "PCORNET_SUITES",
     "TABLE_SUITES",

@@ -17,7 +17,7 @@ from pipelines.sources.instacart import corpus as instacart_corpus
 from pipelines.sources.meds import codes
 from pipelines.sources.meds import rows as meds
 from pipelines.sources.pcornet import events as pcornet_events
-from schemas.expectations import BASKET_SUITES, MEDS_SUITES, PCORNET_SUITES
+from schemas.expectations import INSTACART_SUITES, MEDS_SUITES, PCORNET_SUITES
 from tests.silent_faults.chain import findings_of
 from tests.silent_faults.chain_code import replace_function
 from tests.silent_faults.fault import Expectation, Findings, Sandbox, SilentFault, Use
@@ -56,7 +56,7 @@ def up_to(source: str, table: str, preset: str = "default") -> Use:
 
 
 SOURCES: Mapping[str, tuple[Sequence[dg.AssetsDefinition], Mapping[str, Any]]] = {
-    "instacart": (INSTACART_ASSETS, BASKET_SUITES),
+    "instacart": (INSTACART_ASSETS, INSTACART_SUITES),
     "meds": (MEDS_ASSETS, MEDS_SUITES),
     "pcornet": (PCORNET_ASSETS, PCORNET_SUITES),
 }

@@ -11,12 +11,12 @@ from assets.definitions import defs
 from assets.resources import Workspace
 from assets.sources.common import source_assets
 from nest_model.next_set.system import names as system_names
-from schemas.expectations import BASKET_SUITES
+from schemas.expectations import INSTACART_SUITES
 from tests.support.commands import Run, run
 from tests.support.instacart_files import Order, write_shop
 
 INSTACART_ASSETS = source_assets("instacart")
-INSTACART_CHECKS = source_checks("instacart", BASKET_SUITES)
+INSTACART_CHECKS = source_checks("instacart", INSTACART_SUITES)
 
 ETL = [asset for asset in INSTACART_ASSETS if asset.group_names_by_key[asset.key] == "instacart_etl"]
 
@@ -36,7 +36,7 @@ def test_synthetic_shop_passes_every_check_up_to_the_shards(tmp_path: Path):
         for check in result.get_asset_check_evaluations()
     }
     assert {asset for asset, name in results if name == "contract"} == {
-        f"instacart_{table}" for table in BASKET_SUITES
+        f"instacart_{table}" for table in INSTACART_SUITES
     }
     assert [key for key, is_passed in results.items() if not is_passed] == []
 

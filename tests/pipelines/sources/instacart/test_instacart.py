@@ -18,7 +18,7 @@ from pipelines.sources.instacart.rows import VALIDATION_START
 from pipelines.sources.instacart.tables import find_source
 from schemas.cards import StepCard
 from schemas.errors import InputError
-from schemas.expectations import BASKET_SUITES
+from schemas.expectations import INSTACART_SUITES
 from schemas.expectations.validation import validate
 from schemas.layout import Layout
 from schemas.rules import PRESETS, DataRules
@@ -134,9 +134,9 @@ def outcome(layout: Layout) -> dict[str, bytes]:
     return {str(path.relative_to(layout.root)): path.read_bytes() for path in files}
 
 
-@pytest.mark.parametrize("name", BASKET_SUITES)
+@pytest.mark.parametrize("name", INSTACART_SUITES)
 def test_every_expectation_holds_on_the_golden_shop(name: str, golden: Layout):
-    report = validate(BASKET_SUITES[name](golden))
+    report = validate(INSTACART_SUITES[name](golden))
     assert report.passed("ERROR"), report.message("ERROR")
     assert {outcome.rule.name for outcome in report.failed("WARN")} <= {
         "set_has_tokens",
@@ -441,7 +441,7 @@ def test_real_baskets_are_extracted_completely(tmp_path: Path):
     }  # fmt: skip
     rows = pl.concat(pl.read_parquet(file) for file in sorted(layout.seqset.glob("*.parquet")))
     assert set(rows.filter(pl.col("set_index") > 0)["days_since_prior"]) == {7.0}
-    for suite in BASKET_SUITES.values():
+    for suite in INSTACART_SUITES.values():
         assert validate(suite(layout)).passed("ERROR")
 
 
