@@ -30,8 +30,9 @@ def sentences(metrics: Mapping[str, Any]) -> list[str]:
     """Return what a reader should know first: NEST's loss where it adds nothing, the winner, the yardstick."""
     if not has_scores(metrics):
         return ["Every score is withheld: there are under eleven test users."]
-    rows = {row["name"]: row for row in metrics["rows"] if not row["is_control"]}
-    return [*_what_nest_adds(metrics, rows), _winner(metrics, rows)]
+    rows = {row["name"]: row for row in metrics["rows"]}
+    systems = {name: row for name, row in rows.items() if not row["is_control"]}
+    return [*_what_nest_adds(metrics, rows), _winner(metrics, systems)]
 
 
 def _what_nest_adds(metrics: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
@@ -124,11 +125,19 @@ def render(metrics: Mapping[str, Any]) -> str:
         pictures=drawings,
         targets=TARGETS,
         yardstick=metrics["chosen_on_validation"][YARDSTICK],
-        systems=[row for row in metrics["rows"] if not row["is_control"]],
+        systems=yardstick_first(metrics),
         controls=[row for row in metrics["rows"] if row["is_control"]],
         paper=published.PAPER,
         not_comparable=published.NOT_COMPARABLE,
         scores_here={row["name"]: row["scores"] for row in metrics["rows"]},
+    )
+
+
+def yardstick_first(metrics: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the rows that are no controls, the yardstick before all others."""
+    yardstick = metrics["chosen_on_validation"][YARDSTICK]
+    return sorted(
+        (row for row in metrics["rows"] if not row["is_control"]), key=lambda row: row["name"] != yardstick
     )
 
 
@@ -159,7 +168,8 @@ def text_table(metrics: Mapping[str, Any]) -> str:
     lines: list[tuple[str, ...]] = [
         ("System", "Recall@10", "NDCG@10", "NDCG@10 less yardstick's", "CPU seconds")
     ]
-    for row in metrics["rows"]:
+    controls = [row for row in metrics["rows"] if row["is_control"]]
+    for row in [*yardstick_first(metrics), *controls]:
         less = row.get("less_yardstick")
         difference = interval(less["ndcg"], with_sign=True) if less else "–"
         title = f"{row['title']} (yardstick)" if row["name"] == yardstick else row["title"]

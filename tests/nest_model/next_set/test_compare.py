@@ -173,6 +173,22 @@ def test_first_sentence_says_that_nest_adds_nothing(tmp_path: Path):
     assert "surely better than the yardstick, BLEND" in second
 
 
+def test_first_sentence_holds_nest_against_its_own_features_too(tmp_path: Path):
+    write_system(tmp_path, "blend", [[0.2] * USERS])
+    write_system(tmp_path, "nest_features", [[0.4] * USERS], is_control=True)
+    write_system(tmp_path, "nest_hybrid", [[0.3] * USERS])
+    first, second = page.sentences(compared(tmp_path))
+    assert "no more than NEST_FEATURES (0.400)" in first
+    assert second.startswith("NEST_HYBRID recommends best")
+
+
+def test_yardstick_leads_the_table(tmp_path: Path):
+    write_system(tmp_path, "blend", [[0.9] * USERS], validation=0.2)
+    write_system(tmp_path, "p_topfreq", [[0.1] * USERS], validation=0.3)
+    names = [row["name"] for row in page.yardstick_first(compared(tmp_path))]
+    assert names == ["p_topfreq", "blend"]
+
+
 def test_first_sentence_names_the_winner_where_nest_adds_something(tmp_path: Path):
     write_system(tmp_path, "blend", [[0.2] * USERS])
     write_system(tmp_path, "lightgbm", [[0.25] * USERS])
