@@ -31,7 +31,7 @@ SEARCH = {
 }
 
 
-QUICK = {"label_positions": 1, "epochs": 1, "item_size": 16}
+QUICK = {"label_positions": 1, "epochs": 2, "item_size": 16, "batch_rows": 1_000, "rate": 3e-3}
 
 
 class ReCANet(System):
