@@ -88,13 +88,13 @@ class Baskets:
 
     def first(self, counts: np.ndarray) -> Self:
         """Return every user with the first `counts` baskets, i64 [users]; a count beyond the last keeps all."""
-        kept = np.clip(counts, 0, self.lengths)
-        return self._ranges(np.arange(len(self)), self.basket_offsets[:-1], kept)
+        kept_lengths = np.clip(counts, 0, self.lengths)
+        return self._ranges(np.arange(len(self)), self.basket_offsets[:-1], kept_lengths)
 
     def last(self, counts: np.ndarray) -> Self:
         """Return every user with the last `counts` baskets, i64 [users]; the days stay those of the whole history."""
-        kept = np.clip(counts, 0, self.lengths)
-        return self._ranges(np.arange(len(self)), self.basket_offsets[1:] - kept, kept)
+        kept_lengths = np.clip(counts, 0, self.lengths)
+        return self._ranges(np.arange(len(self)), self.basket_offsets[1:] - kept_lengths, kept_lengths)
 
     def blocks(self, users: int) -> Iterator[slice]:
         """Yield slices of at most so many users."""

@@ -71,8 +71,8 @@ class Bert(Fitted):
 
     def log_cut(self, baskets: Baskets, whose: str) -> None:
         """Print the share of these users' lines that the limit of tokens leaves out."""
-        kept = latest(baskets, self.options.max_tokens - 2)
-        share = 1 - len(kept.items) / max(len(baskets.items), 1)
+        recent = latest(baskets, self.options.max_tokens - 2)
+        share = 1 - len(recent.items) / max(len(baskets.items), 1)
         log.info(
             "bert: the latest %s tokens leave out %.1f%% of the lines of the %s users",
             f"{self.options.max_tokens:,}",

@@ -45,28 +45,30 @@ def mask_rows(rows: Rows, masking: Masking, share: float, rng: np.random.Generat
     users, user = len(rows), rows.user_of_row
     is_product = rows.tokens >= FIRST
     drawn = _drawn(rows, is_product, share, rng, together=masking == "all_occurrences")
-    asked = _drawn_baskets(rows, rng)[user] == rows.positions
+    is_of_question = _drawn_baskets(rows, rng)[user] == rows.positions
     asks_basket = rng.random(users) < {"last_basket": 1.0, "joint": 0.5}.get(masking, 0.0)
-    asks_basket &= np.bincount(user[asked & is_product], minlength=users) > 0
+    asks_basket &= np.bincount(user[is_of_question & is_product], minlength=users) > 0
     is_of_asking = asks_basket[user]
     first_asked = np.zeros(users, dtype=np.int64)
-    asked_rows = np.flatnonzero(asked)[::-1]
-    first_asked[user[asked_rows]] = asked_rows  # of equal users the last assignment stays: the first row
+    question_rows = np.flatnonzero(is_of_question)[::-1]
+    first_asked[user[question_rows]] = (
+        question_rows  # of equal users the last assignment stays: the first row
+    )
 
-    is_target = is_product & np.where(is_of_asking, asked, drawn)
+    is_target = is_product & np.where(is_of_asking, is_of_question, drawn)
     guessed_at = np.where(is_of_asking, first_asked[user], np.arange(len(user)))
     is_after = rows.positions > rows.positions[first_asked][user]
     is_first_asked = guessed_at == np.arange(len(user))
-    is_kept = ~is_of_asking | ~(is_after | (asked & ~is_first_asked))
-    hides = np.where(is_of_asking, asked & is_first_asked, is_target)
+    is_kept = ~is_of_asking | ~(is_after | (is_of_question & ~is_first_asked))
+    hides = np.where(is_of_asking, is_of_question & is_first_asked, is_target)
     tokens = np.where(hides, MASK, rows.tokens)
     place = np.cumsum(is_kept) - 1
-    kept = Rows(
+    visible_rows = Rows(
         tokens[is_kept],
         rows.positions[is_kept],
         offsets_of(np.bincount(user[is_kept], minlength=users)),
     )
-    return MaskedRows(kept, place[guessed_at[is_target]], rows.tokens[is_target])
+    return MaskedRows(visible_rows, place[guessed_at[is_target]], rows.tokens[is_target])
 
 
 def _drawn(

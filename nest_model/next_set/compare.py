@@ -100,16 +100,16 @@ def read_rows(folders: Mapping[str, Path]) -> tuple[list[Row], Users]:
     for name in sorted(folders, key=_place):
         folder = folders[name]
         card = json.loads(verified(folder / "metrics.json").read_text())
-        asked = tuple(card[key] for key in ("target", "protocol", "query_time", "products"))
-        parts, answered = _read_scores(folder / "scores.parquet")
+        row_question = tuple(card[key] for key in ("target", "protocol", "query_time", "products"))
+        parts, row_users = _read_scores(folder / "scores.parquet")
         if users is not None and (
-            asked != question or not np.array_equal(answered.subject_id, users.subject_id)
+            row_question != question or not np.array_equal(row_users.subject_id, users.subject_id)
         ):
             raise NestError(
                 f"{folder}: {card['title']} answers other users or another question than the systems before it; run "
                 "all systems on the same baskets, target and protocol."
             )
-        users, question = answered, asked
+        users, question = row_users, row_question
         files = {
             part: json.loads(verified(folder / f"{part}.json").read_text()) for part in ("cost", "trials")
         }
@@ -254,9 +254,9 @@ def _ceilings(users: Users) -> dict[str, dict[str, float | None]]:
     """Return what the target itself as the list would score, and its products of the history alone."""
     gains = best_gains(K)
     ceilings = {}
-    for name, listed in (("oracle", users.truths), ("oracle_repeat", users.repeat_truths)):
-        recall = np.minimum(K, listed) / users.truths
-        ndcg = gains[np.minimum(K, listed)] / gains[np.minimum(K, users.truths)]
+    for name, list_sizes in (("oracle", users.truths), ("oracle_repeat", users.repeat_truths)):
+        recall = np.minimum(K, list_sizes) / users.truths
+        ndcg = gains[np.minimum(K, list_sizes)] / gains[np.minimum(K, users.truths)]
         ceilings[name] = {"recall": rounded(recall.mean()), "ndcg": rounded(ndcg.mean())}
     return ceilings
 
@@ -280,17 +280,17 @@ def _groups(rows: Sequence[Row], users: Users) -> dict[str, list[dict[str, Any]]
     ]
     tables: dict[str, list[dict[str, Any]]] = {}
     for name, groups in (("history", lengths), ("repeats", shares)):
-        shown = [(label, is_in) for label, is_in in groups if is_in.sum() >= SMALLEST_SHOWN]
+        disclosable = [(label, is_in) for label, is_in in groups if is_in.sum() >= SMALLEST_SHOWN]
         tables[name] = [
             {
                 "label": label,
                 "recall": {row.name: rounded(row.values["recall"][is_in].mean()) for row in rows},
             }
-            for label, is_in in shown
+            for label, is_in in disclosable
         ]
         if all(is_in.sum() in (0, *range(SMALLEST_SHOWN, len(users) + 1)) for _, is_in in groups):
             # else the size of the group that is left out would follow from the others
-            for table, (_, is_in) in zip(tables[name], shown, strict=True):
+            for table, (_, is_in) in zip(tables[name], disclosable, strict=True):
                 table["users"] = int(is_in.sum())
     return tables
 

@@ -57,11 +57,11 @@ class EncodedUsers(UserPart):
         self.size = backbone.product_table.shape[1]
 
     def features(self, subject_id: np.ndarray, histories: Callable[[], Histories]) -> Tensor:
-        asked = histories()
-        path = self.folder / f"{_key(self.backbone_key, asked)}.npy"
+        user_histories = histories()
+        path = self.folder / f"{_key(self.backbone_key, user_histories)}.npy"
         if path.exists():
             return torch.from_numpy(np.load(path))
-        vectors = self.backbone.user_vectors(asked).half().cpu()
+        vectors = self.backbone.user_vectors(user_histories).half().cpu()
         make_folder(self.folder)
         with replace_file(path) as part, part.open("wb") as file:
             np.save(file, vectors.numpy())
@@ -74,11 +74,11 @@ class EncodedUsers(UserPart):
 class OtherUsers(UserPart):
     """Another user's vector: of a training user that the id picks, never of the user itself."""
 
-    def __init__(self, users: EncodedUsers, learnt: Baskets) -> None:
+    def __init__(self, users: EncodedUsers, training_baskets: Baskets) -> None:
         super().__init__()
-        self.size, self.subject_id = users.size, learnt.subject_id
-        pool = Histories(learnt, learnt.days[learnt.basket_offsets[1:] - 1])
-        self.vectors = users.features(learnt.subject_id, lambda: pool)
+        self.size, self.subject_id = users.size, training_baskets.subject_id
+        pool = Histories(training_baskets, training_baskets.days[training_baskets.basket_offsets[1:] - 1])
+        self.vectors = users.features(training_baskets.subject_id, lambda: pool)
 
     def features(self, subject_id: np.ndarray, histories: Callable[[], Histories]) -> Tensor:
         place = ((subject_id.astype(np.uint64) * np.uint64(_SHIFT)) >> np.uint64(33)).astype(np.int64)

@@ -211,10 +211,10 @@ def _training_set(known: Known, candidates: Candidates, options: LightgbmOptions
     for back in range(options.label_positions):
         questions = label_questions(chosen, back)
         rows = Rows.of(questions, candidates)
-        kept = rows.fit_for_learning(is_ranked=options.objective != "binary")
-        tables.append(rows.features[kept])
-        hits.append(rows.is_hit[kept])
-        counts = np.bincount(rows.user[kept], minlength=len(questions))
+        usable_rows = rows.fit_for_learning(is_ranked=options.objective != "binary")
+        tables.append(rows.features[usable_rows])
+        hits.append(rows.is_hit[usable_rows])
+        counts = np.bincount(rows.user[usable_rows], minlength=len(questions))
         sizes.append(counts[counts > 0])
     is_hit = np.concatenate(hits)
     if not is_hit.any() or is_hit.all():

@@ -37,9 +37,11 @@ def score_rankings(ranking: Ranking, questions: Questions, k: int) -> UserScores
     users = len(questions)
     user_of_truth = questions.user_of_truth
     user_of_guess = np.repeat(np.arange(users), guesses.shape[1])
-    listed = guesses != NO_PRODUCT
-    hits = questions.truth_pairs.hold(user_of_guess, guesses.ravel()).reshape(guesses.shape) & listed
-    repeats = questions.history_pairs.hold(user_of_guess, guesses.ravel()).reshape(guesses.shape) & listed
+    is_listed_place = guesses != NO_PRODUCT
+    hits = questions.truth_pairs.hold(user_of_guess, guesses.ravel()).reshape(guesses.shape) & is_listed_place
+    repeats = (
+        questions.history_pairs.hold(user_of_guess, guesses.ravel()).reshape(guesses.shape) & is_listed_place
+    )
     truth_repeats = questions.history_pairs.hold(user_of_truth, questions.truth)
 
     truths = np.bincount(user_of_truth, minlength=users)
@@ -58,7 +60,7 @@ def score_rankings(ranking: Ranking, questions: Questions, k: int) -> UserScores
         values["recall_of_repeats"] = (hits & repeats).sum(1) / np.where(repeat_truths, repeat_truths, np.nan)
         new_truths = truths - repeat_truths
         values["recall_of_new"] = (hits & ~repeats).sum(1) / np.where(new_truths, new_truths, np.nan)
-        slots = listed.sum(1)
+        slots = is_listed_place.sum(1)
         values["share_on_repeats"] = repeats.sum(1) / np.where(slots, slots, np.nan)
     return UserScores({name: values[name] for name in METRICS}, truths, repeat_truths)
 

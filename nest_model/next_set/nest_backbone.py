@@ -186,15 +186,15 @@ class NestBackbone:
 
         As in the shards the products of a basket ascend, and a longer basket keeps the first `max_set_rows` - 1.
         """
-        kept = histories.baskets.last(np.full(len(histories), self.config.max_sets - 1))
-        tokens, items, sizes = self._lines(kept)
-        ends = kept.basket_offsets[1:]
-        days = np.insert(self._positions(histories, kept), ends, self._query_positions(histories))
+        recent = histories.baskets.last(np.full(len(histories), self.config.max_sets - 1))
+        tokens, items, sizes = self._lines(recent)
+        ends = recent.basket_offsets[1:]
+        days = np.insert(self._positions(histories, recent), ends, self._query_positions(histories))
         batch = PackedBatch.from_events(
             tokens=torch.from_numpy(tokens),
             hours=torch.zeros(len(tokens)),
             events_per_set=torch.from_numpy(np.insert(sizes, ends, 0)),
-            sets_per_subject=torch.from_numpy(kept.lengths + 1),
+            sets_per_subject=torch.from_numpy(recent.lengths + 1),
             days=torch.from_numpy(days),
         )
         batch = with_queries(batch, self._query_rows)
@@ -210,10 +210,10 @@ class NestBackbone:
     def cut(self, histories: Histories) -> HistoryCut:
         """Return what the limits leave out of these histories."""
         baskets = histories.baskets
-        kept = baskets.last(np.full(len(baskets), self.config.max_sets - 1))
-        lines = int(np.minimum(kept.sizes, self.config.max_set_rows - 1).sum())
+        recent = baskets.last(np.full(len(baskets), self.config.max_sets - 1))
+        lines = int(np.minimum(recent.sizes, self.config.max_set_rows - 1).sum())
         return HistoryCut(
-            baskets_share=1 - len(kept.days) / max(len(baskets.days), 1),
+            baskets_share=1 - len(recent.days) / max(len(baskets.days), 1),
             lines_share=1 - lines / max(len(baskets.items), 1),
         )
 
@@ -233,16 +233,16 @@ class NestBackbone:
         items = baskets.items[expand_ranges(baskets.item_offsets[:-1], sizes)].astype(np.int64)
         return self.token_of_product.numpy()[items], items, sizes
 
-    def _positions(self, histories: Histories, kept: Baskets) -> np.ndarray:
+    def _positions(self, histories: Histories, recent: Baskets) -> np.ndarray:
         """Return the position of each kept basket as the model's config has it, f64 [baskets]."""
         whole = histories.baskets
         if self.config.cse_position == "days_since_first":
-            return kept.days.astype(np.float64)
+            return recent.days.astype(np.float64)
         places = np.arange(len(whole.days)) - np.repeat(whole.basket_offsets[:-1], whole.lengths)
         positions = places.astype(np.float64)
         if self.config.cse_position == "days_since_prior":
             positions = np.where(places > 0, np.diff(whole.days, prepend=np.float32(0)), 0).astype(np.float64)
-        kept_baskets = expand_ranges(whole.basket_offsets[1:] - kept.lengths, kept.lengths)
+        kept_baskets = expand_ranges(whole.basket_offsets[1:] - recent.lengths, recent.lengths)
         return np.take(positions, kept_baskets)
 
     def _query_positions(self, histories: Histories) -> np.ndarray:

@@ -74,15 +74,15 @@ def all_pictures(metrics: Mapping[str, Any]) -> dict[str, Figure]:
     """Return the figures of the page by name; none where the scores are withheld."""
     if not has_scores(metrics):
         return {}
-    drawn = {"scores": overview(metrics), "parts": pictures.parts(metrics["rows"])}
+    figures_by_name = {"scores": overview(metrics), "parts": pictures.parts(metrics["rows"])}
     titles = _in_groups(metrics)
     for name, title, x in (
         ("history", "By length of the history", "Baskets in the history"),
         ("repeats", "By how much is bought again", "Share of the basket that was bought before"),
     ):
         if len(metrics["groups"].get(name, [])) > 1:
-            drawn[name] = pictures.groups(metrics["groups"][name], titles, title=title, x=x)
-    return drawn
+            figures_by_name[name] = pictures.groups(metrics["groups"][name], titles, title=title, x=x)
+    return figures_by_name
 
 
 def _in_groups(metrics: Mapping[str, Any]) -> dict[str, str]:

@@ -128,9 +128,9 @@ class _Purchases:
     def find(self, user: np.ndarray, item: np.ndarray) -> np.ndarray:
         """Return the place of each pair, i64, and the number of pairs for one that was never bought."""
         keys = self.user * self.baskets.products + self.item
-        wanted = np.asarray(user, dtype=np.int64) * self.baskets.products + item
-        place = np.searchsorted(keys, wanted)
-        is_there = np.append(keys, -1)[place] == wanted
+        pair_keys = np.asarray(user, dtype=np.int64) * self.baskets.products + item
+        place = np.searchsorted(keys, pair_keys)
+        is_there = np.append(keys, -1)[place] == pair_keys
         return np.where(is_there, place, len(keys))
 
     def features(self, histories: Histories) -> dict[str, np.ndarray]:

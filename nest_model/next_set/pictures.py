@@ -27,11 +27,11 @@ def colour(row: Mapping[str, Any]) -> str:
 @styled
 def scores(rows: Sequence[Mapping[str, Any]], *, yardstick: str | None) -> Figure:
     """Draw recall and NDCG of every row with its 95 % interval, the best NDCG on top."""
-    shown = sorted(rows, key=lambda row: row["scores"]["ndcg"]["value"])
-    figure = Figure(figsize=(8.4, 0.9 + 0.26 * len(shown)), layout="constrained")
+    rows_by_score = sorted(rows, key=lambda row: row["scores"]["ndcg"]["value"])
+    figure = Figure(figsize=(8.4, 0.9 + 0.26 * len(rows_by_score)), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, (metric, title) in zip(panels, PANELS.items(), strict=True):
-        for place, row in enumerate(shown):
+        for place, row in enumerate(rows_by_score):
             score = row["scores"][metric]
             axes.plot([score["low"], score["high"]], [place, place], color=colour(row), linewidth=1.6)
             axes.plot(score["value"], place, "o", color=colour(row), markersize=5.5, markeredgecolor="white")
@@ -39,7 +39,7 @@ def scores(rows: Sequence[Mapping[str, Any]], *, yardstick: str | None) -> Figur
                 axes.axvline(score["value"], color=FAINT, linewidth=0.9, linestyle=(0, (4, 3)))
         axes.set_title(title)
         axes.grid(axis="x")
-    _name_rows(panels[0], [row["title"] for row in shown])
+    _name_rows(panels[0], [row["title"] for row in rows_by_score])
     panels[1].tick_params(axis="y", length=0)
     return figure
 
@@ -47,18 +47,18 @@ def scores(rows: Sequence[Mapping[str, Any]], *, yardstick: str | None) -> Figur
 @styled
 def parts(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw each row's recall as the part from products bought before and the part from new ones."""
-    shown = sorted(rows, key=lambda row: row["scores"]["recall"]["value"])
-    figure = Figure(figsize=(7, 1.1 + 0.26 * len(shown)), layout="constrained")
+    rows_by_score = sorted(rows, key=lambda row: row["scores"]["recall"]["value"])
+    figure = Figure(figsize=(7, 1.1 + 0.26 * len(rows_by_score)), layout="constrained")
     axes = figure.subplots()
-    repeats = [row["scores"]["recall_repeat_part"] for row in shown]
-    new = [row["scores"]["recall_explore_part"] for row in shown]
-    places = range(len(shown))
+    repeats = [row["scores"]["recall_repeat_part"] for row in rows_by_score]
+    new = [row["scores"]["recall_explore_part"] for row in rows_by_score]
+    places = range(len(rows_by_score))
     axes.barh(places, repeats, height=0.7, color=BLUE, label="bought before")
     axes.barh(places, new, left=repeats, height=0.7, color=YELLOW, label="new to the user")
     axes.set_title("Recall@10, by where the product comes from")
     axes.grid(axis="x")
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.06), ncols=2)
-    _name_rows(axes, [row["title"] for row in shown])
+    _name_rows(axes, [row["title"] for row in rows_by_score])
     return figure
 
 

@@ -227,13 +227,13 @@ class _Parts:
         place_among_asked = np.cumsum(is_asked) - 1
         is_kept = is_asked[target_place]
         pairs = np.unique(np.stack([place_among_asked[target_place[is_kept]], truth[is_kept]]), axis=1)
-        asked = targets[is_asked]
-        chosen = np.searchsorted(histories.subject_id, orders.subject_id[asked])
+        question_orders = targets[is_asked]
+        chosen = np.searchsorted(histories.subject_id, orders.subject_id[question_orders])
         histories = histories.take(chosen)
-        days = orders.days[asked] if query_time == "given" else expected_days(histories)
+        days = orders.days[question_orders] if query_time == "given" else expected_days(histories)
         return Questions(
             Histories(histories, days.astype(np.float32)),
-            offsets_of(np.bincount(pairs[0], minlength=len(asked))),
+            offsets_of(np.bincount(pairs[0], minlength=len(question_orders))),
             pairs[1],
             left_out,
         )

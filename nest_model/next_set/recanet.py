@@ -230,7 +230,7 @@ def logits(model: ReCANet, batch: Batch, features: Tensor, device: torch.device)
 
 def fit_recanet(
     make_model: Callable[[], ReCANet],
-    learnt: Baskets,
+    training: Baskets,
     *,
     popularity: np.ndarray,
     validation: Questions | None,
@@ -242,12 +242,12 @@ def fit_recanet(
 
     Args:
         make_model: called after torch's random numbers were set to the seed.
-        learnt: the baskets of the users to learn from.
+        training: the baskets of the users to learn from.
         popularity: how many training baskets hold each product, i64 [products].
         validation: decides which epoch is taken; None: the last.
     """
     device = tools.fabric().device
-    purchases = np.bincount(learnt.items, minlength=learnt.products)
+    purchases = np.bincount(training.items, minlength=training.products)
     is_candidate = purchases >= max(options.min_item_count, 1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -256,28 +256,28 @@ def fit_recanet(
         model,
         order=TieOrder.by_popularity(popularity),
         is_candidate=is_candidate,
-        product_id=learnt.product_id,
+        product_id=training.product_id,
         options=options,
         device=device,
     )
-    rows = training_rows(learnt, is_candidate, options.label_positions)
-    features = label_features(model.users, learnt, options.label_positions).to(device)
+    rows = training_rows(training, is_candidate, options.label_positions)
+    features = label_features(model.users, training, options.label_positions).to(device)
     _train(fitted, rows, features, validation, options, tools, seed, device)
     return fitted
 
 
-def label_features(users: UserPart, learnt: Baskets, label_positions: int) -> Tensor:
+def label_features(users: UserPart, training: Baskets, label_positions: int) -> Tensor:
     """Return what stands for the user in front of each label basket, [labels, …], from the baskets before it."""
     parts = [
-        users.features(learnt.subject_id[of_block], _before(learnt, of_block, positions))
-        for of_block, positions in label_blocks(learnt, label_positions)
+        users.features(training.subject_id[of_block], _before(training, of_block, positions))
+        for of_block, positions in label_blocks(training, label_positions)
     ]
     nobody = np.empty(0, dtype=np.int64)
-    return torch.cat(parts) if parts else users.features(nobody, _before(learnt, nobody, nobody))
+    return torch.cat(parts) if parts else users.features(nobody, _before(training, nobody, nobody))
 
 
-def _before(learnt: Baskets, users: np.ndarray, positions: np.ndarray) -> Callable[[], Histories]:
-    return lambda: histories_before(learnt, users, positions)
+def _before(training: Baskets, users: np.ndarray, positions: np.ndarray) -> Callable[[], Histories]:
+    return lambda: histories_before(training, users, positions)
 
 
 def _train(

@@ -86,8 +86,8 @@ def histories_of(orders: OrderRows, product_id: np.ndarray) -> Baskets:
     Raises:
         NestError: nothing is left.
     """
-    kept = orders.with_products(product_id)
-    filled = np.flatnonzero(kept.sizes > 0)
+    orders_of_shop = orders.with_products(product_id)
+    filled = np.flatnonzero(orders_of_shop.sizes > 0)
     if not len(filled):
         raise NestError("--users: no basket holds a product of the shop; the ids must be the shop's own.")
-    return kept.baskets(filled, product_id)
+    return orders_of_shop.baskets(filled, product_id)

@@ -235,8 +235,8 @@ def _ranked(
 
     They are read where an earlier run made them.
     """
-    if (kept := state.ranking(seed, shop.test)) is not None:
-        return kept
+    if (earlier := state.ranking(seed, shop.test)) is not None:
+        return earlier
     start, cpu = time.monotonic(), time.process_time()
     fitted = system(system.Options(**options), tools).fit(shop.known, shop.validation, seed)
     fit_cost = {"fit_wall_seconds": time.monotonic() - start, "fit_cpu_seconds": time.process_time() - cpu}

@@ -64,9 +64,11 @@ def tune(
         save: called with all trials after each.
     """
     trials = list(finished)
-    wanted = points(system, fixed, count, seed)
-    progress = tools.telemetry.progress("tuning", total=len(wanted), unit="points", initial_units=len(trials))
-    for trial, options in list(enumerate(wanted))[len(trials) :]:
+    search_points = points(system, fixed, count, seed)
+    progress = tools.telemetry.progress(
+        "tuning", total=len(search_points), unit="points", initial_units=len(trials)
+    )
+    for trial, options in list(enumerate(search_points))[len(trials) :]:
         start = time.process_time()
         fitted = system(system.Options(**options), tools).fit(known, validation, seed)
         ranking = fitted.rank(validation.histories, K)

@@ -57,12 +57,12 @@ class BertReCANet(System):
         """Return the BERT of this shop, seed and length of training, trained unless it was the last one."""
         from nest_model.next_set.bert import BertBackbone
 
-        options, kept = self.options, BertReCANet._trained
-        if kept is None or kept[0] is not known or kept[1] != (seed, options.bert_epochs):
+        options, last = self.options, BertReCANet._trained
+        if last is None or last[0] is not known or last[1] != (seed, options.bert_epochs):
             bert_options = BertOptions(epochs=options.bert_epochs)
             trained = BertBackbone.fit(known, validation, bert_options, seed, self.tools)
-            kept = BertReCANet._trained = (known, (seed, options.bert_epochs), trained)
-        return BertBackbone(kept[2].bert, options.readout)
+            last = BertReCANet._trained = (known, (seed, options.bert_epochs), trained)
+        return BertBackbone(last[2].bert, options.readout)
 
 
 SYSTEM = BertReCANet

@@ -47,22 +47,22 @@ class ReCANet(System):
         from nest_model.next_set import recanet  # loads torch
 
         options = self.options
-        learnt = known.training
+        row_baskets = known.training
         if options.mode == "transductive":
             # a validation user's visible baskets count as a test user's do, so that validation measures the same
-            asked = [validation.histories.baskets] if validation is not None else []
-            learnt = join_users([known.training, known.test_histories, *asked])
+            validation_histories = [validation.histories.baskets] if validation is not None else []
+            row_baskets = join_users([known.training, known.test_histories, *validation_histories])
 
         def make_model() -> recanet.ReCANet:
-            items = recanet.keras_embedding(learnt.products, options.item_size)
+            items = recanet.keras_embedding(row_baskets.products, options.item_size)
             users: recanet.UserPart = recanet.NoUser()
             if options.mode == "transductive":
-                users = recanet.UserTable(np.asarray(learnt.subject_id), options.user_size)
+                users = recanet.UserTable(np.asarray(row_baskets.subject_id), options.user_size)
             return recanet.ReCANet(items, options.item_size, users)
 
         return recanet.fit_recanet(
             make_model,
-            learnt,
+            row_baskets,
             popularity=known.popularity(),
             validation=validation,
             options=options,
