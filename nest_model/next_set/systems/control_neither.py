@@ -8,6 +8,7 @@ class Neither(NestControl):
     about = "A random frozen table and a user vector of zeros: nothing of NEST is left."
     items = "random"
     users = "none"
+    learns_on_encoder = False  # it reads none
 
 
 SYSTEM = Neither

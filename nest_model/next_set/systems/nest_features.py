@@ -7,6 +7,7 @@ class NestFeatures(SetFineTuning):
     title = "Personal features alone"
     about = "The hybrid without NEST: popularity and an MLP of personal features for products bought before."
     form = "features"
+    learns_on_encoder = False  # it reads none
     Options = SetOptions
     search = HEAD_SEARCH
     is_control = True
