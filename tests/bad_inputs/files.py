@@ -393,7 +393,7 @@ FILES = [
         "icd_cm_9_to_10_mapping",
         swap_files("icd_cm_9_to_10_mapping", "icd_pcs_9_to_10_mapping"),
         "ICD-10-CM",
-        "(?i)give CMS's mapping",
+        "(?i)give the CMS mapping",
         "the columns are the same; only the codes differ",
         column="icd_10",
     ),

@@ -491,7 +491,7 @@ VALUES = [
         "labevents",
         cells("labevents", "valuenum", cycle_changes(str, *[lambda _: ""] * 3)),
         "more than half",
-        "(?i)see",
+        "columns hold what",
         "the rest would be a different hospital",
     ),
     Case(
@@ -564,7 +564,7 @@ VALUES = [
         "emar",
         cells("emar", "event_txt", str.upper),
         "none of 1,727 rows",
-        "(?i)see",
+        "columns hold what",
         "only `Administered` counts, and a hospital without drugs is implausible",
     ),
     # whole columns
@@ -573,7 +573,7 @@ VALUES = [
         "labevents",
         cells("labevents", "valuenum", ""),
         "none of 3,502 rows",
-        "(?i)see",
+        "columns hold what",
         "a hospital without values is implausible",
     ),
     refusal_case(
@@ -581,7 +581,7 @@ VALUES = [
         "emar",
         cells("emar", "event_txt", ""),
         "none of 1,727 rows",
-        "(?i)see",
+        "columns hold what",
         "a hospital without drugs is implausible",
     ),
     refusal_case(
