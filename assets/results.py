@@ -64,7 +64,7 @@ def results(source: str) -> str:
 def _next_basket_results(settings: Settings) -> str:
     from nest_model.next_set.page import text_table  # matplotlib: only where it is asked for
 
-    folder = Layout(settings.data_folder / "instacart").next_basket_report(settings.instacart_target)
+    folder = Layout(settings.data_folder / "instacart").next_basket_report(settings.instacart_question)
     if not (folder / "metrics.json").exists():
         raise NestError(
             f"{folder / 'metrics.json'}: no results yet; run `.venv/bin/dagster job execute -j instacart_full`."
@@ -111,7 +111,7 @@ def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
     """
     data = redact_url(settings.store_url or str(settings.data_folder))
     ends = _pages(assets) | {
-        "instacart_next_basket": Layout(Path("instacart")).next_basket_report(settings.instacart_target)
+        "instacart_next_basket": Layout(Path("instacart")).next_basket_report(settings.instacart_question)
         / "report.html",
         "mimic_meds": Layout(Path("mimic")).meds,
     }

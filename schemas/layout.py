@@ -91,13 +91,13 @@ class Layout:
         """Folder of Parquet files, one per bucket of users: baskets by product, where sets are baskets."""
         return self.root / "baskets"
 
-    def next_baskets(self, target: str) -> Path:
-        """Folder with a folder for each system that was asked for this target: its lists, scores and trials."""
-        return self.root / "next_baskets" / target
+    def next_baskets(self, question: str) -> Path:
+        """Folder with a folder for each system that was asked this question: its lists, scores and trials."""
+        return self.root / "next_baskets" / question
 
-    def next_basket_report(self, target: str) -> Path:
-        """Folder with the comparison of the systems that were asked for this target."""
-        return self.report("instacart_next_basket") / target
+    def next_basket_report(self, question: str) -> Path:
+        """Folder with the comparison of the systems that were asked this question."""
+        return self.report("instacart_next_basket") / question
 
     def cohort(self, name: str) -> Path:
         """Folder with labels.parquet, attrition.csv and cohort.lock.yaml."""

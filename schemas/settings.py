@@ -239,6 +239,17 @@ class Settings(BaseSettings):
         return tuple(value.strip() for value in self.pcornet_birth_dates.split(",") if value.strip())
 
     @property
+    def instacart_question(self) -> str:
+        """Return what next-basket systems are asked, as the name of a folder: `held_out`, `held_out-expected`, ….
+
+        Only departures from the defaults of protocol and query time are named.
+        """
+        departures = {self.instacart_protocol: "official", self.instacart_query_time: "given"}
+        return "-".join(
+            [self.instacart_target, *(value for value, default in departures.items() if value != default)]
+        )
+
+    @property
     def all_seeds(self) -> tuple[int, ...]:
         """Return the seeds of the trainings; the first is the seed of everything else."""
         return read_seeds(self.seeds) if self.seeds else (self.seed,)

@@ -58,7 +58,7 @@ def system_asset(name: str) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult[Any]:
         steps = steps_of(workspace, SOURCE)
         layout, settings, raw = steps.layout, steps.settings, steps.locations["found_in"]
-        out = layout.next_baskets(settings.instacart_target) / name
+        out = layout.next_baskets(settings.instacart_question) / name
         options = system_options(system, settings)
         paths: dict[str, Path] = {"baskets": layout.baskets, "subjects": layout.subjects, "raw": raw}
         if system.reads_backbone:
@@ -102,13 +102,13 @@ def comparison_asset() -> dg.AssetsDefinition:
         from nest_model.report.figures import png
 
         layout, settings = workspace.layout(SOURCE), workspace.settings
-        out = layout.next_basket_report(settings.instacart_target)
+        out = layout.next_basket_report(settings.instacart_question)
 
         def make() -> StepCard:
-            arguments = flags({"systems": layout.next_baskets(settings.instacart_target)})
+            arguments = flags({"systems": layout.next_baskets(settings.instacart_question)})
             return result_card(run_nest_model(context, pipes, out, "next-basket-report", *arguments))
 
-        card = cached_step(layout, [out], {"target": settings.instacart_target}, make)
+        card = cached_step(layout, [out], {"question": settings.instacart_question}, make)
         metrics = json.loads(verified(out / "metrics.json").read_text())
         pictures = {name: png(figure) for name, figure in page.all_pictures(metrics).items()}
         return dg.MaterializeResult(

@@ -161,7 +161,7 @@ def parser() -> argparse.ArgumentParser:
         "--users", type=Path, help="baskets of the users to recommend to (default: all users of the shop)"
     )
     recommendation.add_argument(
-        "--top", type=int, default=10, help="number of products in each list (default: 10)"
+        "--top", type=_count, default=10, help="number of products in each list (default: 10)"
     )
     _backbone(recommendation)
     _device(recommendation)
@@ -202,18 +202,20 @@ def _next_basket_command(commands: "argparse._SubParsersAction[argparse.Argument
     _next_basket_questions(command)
     command.add_argument(
         "--points",
-        type=int,
+        type=_count,
         default=20,
         help="number of points of the search on the validation users (default: 20); 1: the defaults, untuned",
     )
     command.add_argument(
         "--training-users",
-        type=int,
+        type=_count_or_zero,
         help="most training users to learn from, drawn at random; 0: all (default: as many as the system bears on two "
         "cores)",
     )
     _backbone(command)
-    command.add_argument("--key", default="", help="key of the code; what another key's run kept is ignored")
+    command.add_argument(
+        "--key", help="key of the code; what another key's run kept is ignored (default: a hash of the code)"
+    )
     _seeds(command)
     _device(command)
 
@@ -283,6 +285,20 @@ def _seeds(command: argparse.ArgumentParser) -> None:
         help="seeds to train one model each with, such as 42,123; the first model is written to --out, the others to "
         "`seeds/SEED` below it",
     )
+
+
+def _count(text: str) -> int:
+    return _whole_number(text, least=1)
+
+
+def _count_or_zero(text: str) -> int:
+    return _whole_number(text, least=0)
+
+
+def _whole_number(text: str, *, least: int) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number of {least} or more")
+    return int(text)
 
 
 def _seed(text: str) -> int:

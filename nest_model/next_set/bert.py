@@ -21,10 +21,10 @@ from nest_model.next_set.bert_masking import mask_rows
 from nest_model.next_set.bert_model import Batch, BertModel, Guesses
 from nest_model.next_set.bert_options import BertOptions
 from nest_model.next_set.bert_rows import FIRST, ProductTokens, Rows, latest, rows_of
-from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.questions import Histories, Known, Questions
-from nest_model.next_set.ranking import K, Ranking, TieOrder
+from nest_model.next_set.ranking import Ranking, TieOrder
 from nest_model.next_set.system import Fitted, Tools
+from nest_model.next_set.validation import disclosable, few, validation_scores
 from nest_model.training.ranks import split_step
 from nest_model.training.recipe import Recipe
 from nest_model.training.runtime import Runtime
@@ -32,13 +32,11 @@ from nest_model.training.state import StateFolder, TrainingState
 from nest_model.training.stop import Stopped, StopRequest
 from nest_model.training.trainer import fit as train
 from schemas.errors import NestError
-from schemas.suppress import is_small
 
 log = logging.getLogger("nest")
 
 ROWS_AT_ONCE = 16_384
 LOGITS_AT_ONCE = 1 << 24
-VALIDATION_USERS = 2_000
 Readout = Literal["cls", "mask"]
 
 
@@ -54,11 +52,6 @@ class Bert(Fitted):
         self.nameable = np.sort(self._product_id[tokens.item_of_token])
 
     def rank(self, histories: Histories, k: int) -> Ranking:
-        self.log_cut(histories.baskets, "ranked")
-        return self.lists(histories, k)
-
-    def lists(self, histories: Histories, k: int) -> Ranking:
-        """Return what `rank` does, in silence."""
         return Ranking.joined([self._list(logits, k) for logits in self._logits(histories)])
 
     def states(self, histories: Histories) -> tuple[Tensor, Tensor]:
@@ -69,15 +62,14 @@ class Bert(Fitted):
         cls, mask = zip(*parts, strict=True)
         return torch.cat(cls), torch.cat(mask)
 
-    def log_cut(self, baskets: Baskets, whose: str) -> None:
-        """Print the share of these users' lines that the limit of tokens leaves out."""
+    def log_cut(self, baskets: Baskets) -> None:
+        """Log the share of the training users' lines that the limit of tokens leaves out."""
         recent = latest(baskets, self.options.max_tokens - 2)
         share = 1 - len(recent.items) / max(len(baskets.items), 1)
         log.info(
-            "bert: the latest %s tokens leave out %.1f%% of the lines of the %s users",
+            "bert: the latest %s tokens leave out %.1f%% of the lines of the training users",
             f"{self.options.max_tokens:,}",
             100 * share,
-            whose,
         )
 
     def _list(self, logits: Tensor, k: int) -> Ranking:
@@ -131,7 +123,7 @@ def fit_bert(
     lines = np.bincount(corpus.items[is_token], minlength=corpus.products)[tokens.item_of_token]
     model = BertModel(options, torch.from_numpy(lines / lines.sum()).float()).to(fabric.device)
     bert = Bert(model, tokens, known, options, fabric)
-    bert.log_cut(corpus, "training")
+    bert.log_cut(corpus)
     rows = rows_of(latest(corpus, options.max_tokens - 2), tokens, with_query=False)
     has_token = np.bincount(rows.user_of_row, rows.tokens >= FIRST, minlength=len(rows)) > 0
     task = BertTask(bert, rows.take(np.flatnonzero(has_token)), validation, options, fabric)
@@ -176,11 +168,7 @@ class BertTask:
         self, bert: Bert, rows: Rows, validation: Questions | None, options: BertOptions, fabric: Fabric
     ) -> None:
         self._bert, self._rows, self._options, self._fabric = bert, rows, options, fabric
-        self._validation = validation
-        if validation is not None and len(validation) > VALIDATION_USERS:
-            self._validation = validation.take(
-                np.linspace(0, len(validation) - 1, VALIDATION_USERS).astype(int)
-            )
+        self._validation = None if validation is None else few(validation)
         self.rows = rows.lengths
         self.padded_rows = options.max_tokens
         self.row_budget = ROWS_AT_ONCE
@@ -213,10 +201,9 @@ class BertTask:
         self._epochs += 1
         if self._validation is None:
             return {}, -float(self._epochs)  # the last epoch is the best
-        scores = score_rankings(self._bert.lists(self._validation.histories, K), self._validation, K)
-        metrics = {f"val_{name}": float(scores.values[name].mean()) for name in ("ndcg", "recall")}
-        is_shown = not is_small(len(self._validation))
-        return metrics if is_shown else {}, -metrics["val_ndcg"]
+        scores = validation_scores(self._bert, self._validation)
+        metrics = {f"val_{name}": value for name, value in disclosable(scores, self._validation).items()}
+        return metrics, -scores["ndcg"]
 
     def locate(self, examples: np.ndarray) -> list[ShardRows]:
         """Return nothing: baskets are not shards."""

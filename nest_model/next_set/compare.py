@@ -8,6 +8,7 @@ best NEST the form, that the validation users chose: the test users choose nothi
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import Score, missing
+from nest_model.next_set.card import read_card
 from nest_model.next_set.metrics import METRICS, best_gains, disclosable_mean, rounded
 from nest_model.next_set.ranking import K
 from nest_model.next_set.run import TOO_FEW
@@ -28,7 +30,9 @@ WITH_INTERVALS = ("recall", "ndcg")
 ALL_METRICS = (*METRICS, "recall_at_20", "ndcg_at_20")
 CHEAP = ("blend", "decayed", "gp_topfreq", "p_topfreq")
 NEST_FORMS = ("nest_hybrid", "nest_copy", "nest_generic", "nest_recanet", "nest")
-BEST_NEST, YARDSTICK = "best_nest", "yardstick"
+NEST_RIVALS = ("nest_features", "lightgbm")
+"""What NEST must add to: the personal features it is given, and trees on them."""
+BEST_NEST, YARDSTICK, WINNER = "best_nest", "yardstick", "winner"
 COMPARISONS = (
     ("nest_recanet", "recanet", "What NEST adds to ReCANet"),
     ("nest_recanet", "control_random_table", "What of that is more than another random table adds"),
@@ -87,6 +91,10 @@ class Users:
     def __len__(self) -> int:
         return len(self.subject_id)
 
+    def equal(self, other: "Users") -> bool:
+        """Return whether these are the same users with the same histories and targets."""
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in vars(self))
+
 
 def read_rows(folders: Mapping[str, Path]) -> tuple[list[Row], Users]:
     """Read what `next-basket` wrote for each system.
@@ -99,12 +107,10 @@ def read_rows(folders: Mapping[str, Path]) -> tuple[list[Row], Users]:
     question: tuple[Any, ...] | None = None
     for name in sorted(folders, key=_place):
         folder = folders[name]
-        card = json.loads(verified(folder / "metrics.json").read_text())
-        row_question = tuple(card[key] for key in ("target", "protocol", "query_time", "products"))
+        card = read_card(folder)
+        row_question = tuple(card[key] for key in ("target", "protocol", "query_time", "shop_sha256"))
         parts, row_users = _read_scores(folder / "scores.parquet")
-        if users is not None and (
-            row_question != question or not np.array_equal(row_users.subject_id, users.subject_id)
-        ):
+        if users is not None and (row_question != question or not row_users.equal(users)):
             raise NestError(
                 f"{folder}: {card['title']} answers other users or another question than the systems before it; run "
                 "all systems on the same baskets, target and protocol."
@@ -154,7 +160,7 @@ def compare(rows: Sequence[Row], users: Users) -> dict[str, Any]:
     few = len(users) < SMALLEST_SHOWN
     resamples = None if few else Resamples.of(users.subject_id)
     by_name = {row.name: row for row in rows}
-    chosen = {YARDSTICK: _chosen(rows, CHEAP), BEST_NEST: _chosen(rows, NEST_FORMS)}
+    chosen = {YARDSTICK: _chosen(rows, CHEAP), BEST_NEST: _chosen(rows, NEST_FORMS), WINNER: _winner(rows)}
     yardstick = by_name.get(chosen[YARDSTICK] or "")
     content: dict[str, Any] = {
         name: card[name] for name in ("target", "protocol", "query_time", "users", "left_out")
@@ -174,6 +180,12 @@ def compare(rows: Sequence[Row], users: Users) -> dict[str, Any]:
         if (first := by_name.get(chosen.get(one) or one))
         and (second := by_name.get(chosen.get(other) or other))
     ]
+    best_nest = by_name.get(chosen[BEST_NEST] or "")
+    content["best_nest_less"] = {
+        rival: _difference(best_nest, by_name[rival], "ndcg", resamples, users)
+        for rival in NEST_RIVALS
+        if best_nest is not None and rival in by_name
+    }
     content["groups"] = {} if few else _groups(rows, users)
     return content
 
@@ -185,6 +197,13 @@ def _chosen(rows: Sequence[Row], names: Sequence[str]) -> str | None:
         return None
     best = max(there, key=lambda row: row.card["validation_ndcg"] or 0.0)
     return best.name
+
+
+def _winner(rows: Sequence[Row]) -> str | None:
+    """Return the system that the validation users scored highest, controls left out; None where none was asked."""
+    systems = [row for row in rows if not row.card["is_control"] and not row.is_filled]
+    scored = [row for row in systems if row.card["validation_ndcg"] is not None]
+    return max(scored, key=lambda row: row.card["validation_ndcg"]).name if scored else None
 
 
 def _row_json(row: Row, yardstick: Row | None, resamples: Resamples | None, users: Users) -> dict[str, Any]:
@@ -199,6 +218,8 @@ def _row_json(row: Row, yardstick: Row | None, resamples: Resamples | None, user
         "about",
         "is_control",
         "saw_labels",
+        "is_sample",
+        "reads_backbone",
         "traits",
         "options",
         "points",
@@ -264,14 +285,7 @@ def _ceilings(users: Users) -> dict[str, dict[str, float | None]]:
 def _groups(rows: Sequence[Row], users: Users) -> dict[str, list[dict[str, Any]]]:
     """Return recall by length of the history and by the target's share of repeats; of under eleven users nothing."""
     share = users.repeat_truths / users.truths
-    cuts = np.unique(np.quantile(users.baskets, [0, 0.25, 0.5, 0.75, 1]).round().astype(int))
-    lengths = [
-        (
-            f"{low} to {high - 1}" if high - 1 > low else f"{low}",
-            (users.baskets >= low) & (users.baskets < high),
-        )
-        for low, high in zip(cuts[:-1], [*cuts[1:-1], cuts[-1] + 1], strict=True)
-    ]
+    lengths = _by_length(users.baskets)
     shares = [
         ("none", share == 0),
         ("to ⅓", (share > 0) & (share <= 1 / 3)),
@@ -293,6 +307,25 @@ def _groups(rows: Sequence[Row], users: Users) -> dict[str, list[dict[str, Any]]
             for table, (_, is_in) in zip(tables[name], disclosable, strict=True):
                 table["users"] = int(is_in.sum())
     return tables
+
+
+def _by_length(baskets: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """Return the quarters of the users by the length of their history, each with a label.
+
+    No label is the shortest or the longest history, which would be one user's.
+    """
+    cuts = [int(cut) for cut in np.unique(np.quantile(baskets, [0.25, 0.5, 0.75]).round())]
+    cuts = [cut for cut in cuts if baskets.min() < cut]  # of users who all have as many, there is one group
+    bounds = [0, *cuts, int(baskets.max()) + 1]
+    groups = []
+    for place, (low, high) in enumerate(pairwise(bounds)):
+        label = f"{low}" if high - 1 == low else f"{low} to {high - 1}"
+        if place == 0:
+            label = f"under {high}" if cuts else "any"
+        elif place == len(cuts):
+            label = f"from {low}"
+        groups.append((label, (baskets >= low) & (baskets < high)))
+    return groups
 
 
 def _mean(values: np.ndarray) -> float:

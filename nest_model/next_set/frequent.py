@@ -52,7 +52,7 @@ class Everybody(Fitted):
         top = np.argsort(self.order.place)[:k]
         top = top[self.popularity[top] > 0]
         ids = np.full(k, NO_PRODUCT, dtype=np.int64)
-        scores = np.full(k, np.nan, dtype=np.float32)
+        scores = np.full(k, np.nan)
         ids[: len(top)], scores[: len(top)] = self.product_id[top], self.popularity[top]
         return Ranking(np.tile(ids, (len(histories), 1)), np.tile(scores, (len(histories), 1)))
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from nest_model.next_set.backbone import Backbone
-from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.hybrid_options import HybridOptions, Items, Users
 from nest_model.next_set.questions import Histories, Known, Questions
 from nest_model.next_set.recanet import FittedReCANet, ReCANet, UserPart, fit_recanet
@@ -72,13 +71,24 @@ class EncodedUsers(UserPart):
 
 
 class OtherUsers(UserPart):
-    """Another user's vector: of a training user that the id picks, never of the user itself."""
+    """Another user's vector before a last basket: of a training user that the id picks, never of the user itself.
 
-    def __init__(self, users: EncodedUsers, training_baskets: Baskets) -> None:
+    Where every training user has one basket, there is no history before it, and the basket itself is read.
+    """
+
+    def __init__(self, users: EncodedUsers, known: Known) -> None:
         super().__init__()
-        self.size, self.subject_id = users.size, training_baskets.subject_id
-        pool = Histories(training_baskets, training_baskets.days[training_baskets.basket_offsets[1:] - 1])
-        self.vectors = users.features(training_baskets.subject_id, lambda: pool)
+        training = known.training
+        longer = np.flatnonzero(training.lengths > 1)
+        owners, baskets_before = (
+            (longer, training.lengths[longer] - 1)
+            if len(longer)
+            else (np.arange(len(training)), training.lengths)
+        )
+        self.size, self.subject_id = users.size, training.subject_id[owners]
+        before = training.take(owners).first(baskets_before)
+        pool = Histories(before, known.expected_days(before))
+        self.vectors = users.features(self.subject_id, lambda: pool)
 
     def features(self, subject_id: np.ndarray, histories: Callable[[], Histories]) -> Tensor:
         place = ((subject_id.astype(np.uint64) * np.uint64(_SHIFT)) >> np.uint64(33)).astype(np.int64)
@@ -125,7 +135,7 @@ def fit_hybrid(
             case "own":
                 return encoded
             case "other":
-                return OtherUsers(encoded, known.training)
+                return OtherUsers(encoded, known)
             case "none":
                 return ZeroUsers(encoded.size)
 
@@ -135,8 +145,8 @@ def fit_hybrid(
 
     return fit_recanet(
         make_model,
+        known,
         known.training,
-        popularity=known.popularity(),
         validation=validation,
         options=options,
         tools=tools,

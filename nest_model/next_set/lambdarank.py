@@ -5,30 +5,28 @@ Every feature and every statistic of a product is of baskets before the earliest
 it takes a query without a hit as 1 and sees no target outside the candidates. Our scorer decides when to stop.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field
 
 from nest_model.baselines.boosting import COMMON
-from nest_model.data.seqsets import expand_ranges, offsets_of
-from nest_model.next_set.baskets import Baskets
+from nest_model.data.seqsets import offsets_of
 from nest_model.next_set.frequent import Everybody, fill, user_products
+from nest_model.next_set.labels import label_blocks, label_questions, lowest_hashes
 from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.personal import FEATURES, ProductStatistics, features
-from nest_model.next_set.questions import Histories, Known, Questions, expected_days
+from nest_model.next_set.questions import Histories, Known, Questions
 from nest_model.next_set.ranking import K, Ranking, TieOrder
 from nest_model.next_set.system import Fitted, Options
+from nest_model.next_set.validation import few
 from nest_model.training.telemetry import Telemetry
 
 if TYPE_CHECKING:
     import lightgbm as lgb
 
 USERS_AT_A_TIME = 2_000
-VALIDATION_USERS = 2_000
-"""How many validation users decide when to stop."""
-
 MOST_ROWS_OF_QUERY = 10_000
 """LightGBM refuses longer queries."""
 
@@ -61,21 +59,6 @@ class LightgbmOptions(Options):
         ge=1,
         description="Most label baskets, as many of each training user; which users, a hash of their ids says.",
     )
-
-
-def label_questions(known: Known, back: int) -> Questions:
-    """Return the training users' baskets before one of their last as questions, and that one as the answer.
-
-    Args:
-        back: how many baskets come after the label; users with no basket before it have no question.
-    """
-    training = known.training.take(np.flatnonzero(known.training.lengths > back + 1))
-    label = training.basket_offsets[1:] - 1 - back
-    sizes = training.sizes[label]
-    items = training.items[expand_ranges(training.item_offsets[label], sizes)]
-    before = training.first(training.lengths - 1 - back)
-    days = training.days[label] if known.query_time == "given" else expected_days(before)
-    return Questions(Histories(before, days), offsets_of(sizes), training.product_id[items], {})
 
 
 class Candidates:
@@ -206,17 +189,17 @@ def _training_set(known: Known, candidates: Candidates, options: LightgbmOptions
     import lightgbm as lgb
 
     users = -(-options.queries // options.label_positions)
-    chosen = replace(known, training=_sample(known.training, users))
+    chosen = lowest_hashes(known, users)
     tables, hits, sizes = [], [], []
-    for back in range(options.label_positions):
-        questions = label_questions(chosen, back)
+    for of_block, positions in label_blocks(chosen.training, options.label_positions):
+        questions = label_questions(chosen, of_block, positions)
         rows = Rows.of(questions, candidates)
         usable_rows = rows.fit_for_learning(is_ranked=options.objective != "binary")
         tables.append(rows.features[usable_rows])
         hits.append(rows.is_hit[usable_rows])
         counts = np.bincount(rows.user[usable_rows], minlength=len(questions))
         sizes.append(counts[counts > 0])
-    is_hit = np.concatenate(hits)
+    is_hit = np.concatenate([np.empty(0, dtype=bool), *hits])
     if not is_hit.any() or is_hit.all():
         return None
     return lgb.Dataset(
@@ -226,14 +209,6 @@ def _training_set(known: Known, candidates: Candidates, options: LightgbmOptions
         feature_name=list(FEATURES),
         params=COMMON,
     )
-
-
-def _sample(training: Baskets, users: int) -> Baskets:
-    """Return at most so many users, those of the lowest hash of their ids."""
-    if len(training) <= users:
-        return training
-    hashed = training.subject_id.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return training.take(np.sort(np.argsort(hashed, kind="stable")[:users]))
 
 
 def _stopped(
@@ -247,8 +222,7 @@ def _stopped(
     """Grow trees until validation users no longer gain, and return how many are best."""
     import lightgbm as lgb
 
-    step = -(-len(validation) // VALIDATION_USERS)
-    questions = validation.take(np.arange(0, len(validation), step))
+    questions = few(validation)
     rows = Rows.of(questions, candidates)
     order = TieOrder.by_popularity(known.popularity())
     product_id = known.training.product_id

@@ -31,8 +31,15 @@ class UserScores:
     repeat_truths: np.ndarray  # i64 [users], |T ∩ H|
 
 
-def score_rankings(ranking: Ranking, questions: Questions, k: int) -> UserScores:
-    """Score the first `k` products of each list."""
+def score_rankings(
+    ranking: Ranking, questions: Questions, k: int, *, system: str = "next baskets"
+) -> UserScores:
+    """Score the first `k` products of each list; `system` is named where one is invalid.
+
+    Raises:
+        NestError: a list repeats a product, has a gap, or ranks a score that is not finite.
+    """
+    ranking.refuse_invalid(system)
     guesses = ranking.product_id[:, :k]
     users = len(questions)
     user_of_truth = questions.user_of_truth
@@ -81,7 +88,7 @@ def oracle(questions: Questions, k: int, *, repeats_only: bool = False) -> Ranki
     is_listed = place < k
     ids = np.full((len(questions), k), NO_PRODUCT, dtype=np.int64)
     ids[user[is_listed], place[is_listed]] = truth[is_listed]
-    return Ranking(ids, np.where(ids == NO_PRODUCT, np.nan, 0.0).astype(np.float32))
+    return Ranking(ids, np.where(ids == NO_PRODUCT, np.nan, 0.0))
 
 
 def disclosable_mean(values: np.ndarray) -> float | None:

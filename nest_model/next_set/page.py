@@ -8,7 +8,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from nest_model.next_set import pictures, published
-from nest_model.next_set.compare import BEST_NEST, YARDSTICK
+from nest_model.next_set.compare import BEST_NEST, WINNER, YARDSTICK
 from nest_model.report import figures
 from nest_model.report.page import percent, plain
 from nest_model.report.table import interval, number
@@ -27,42 +27,65 @@ def has_scores(metrics: Mapping[str, Any]) -> bool:
 
 
 def sentences(metrics: Mapping[str, Any]) -> list[str]:
-    """Return what a reader should know first: NEST's loss where it adds nothing, the winner, the yardstick."""
+    """Return what a reader should know first: the winner and the yardstick, and what NEST adds."""
     if not has_scores(metrics):
         return ["Every score is withheld: there are under eleven test users."]
     rows = {row["name"]: row for row in metrics["rows"]}
     systems = {name: row for name, row in rows.items() if not row["is_control"]}
-    return [*_what_nest_adds(metrics, rows), _winner(metrics, systems)]
+    return [_winner(metrics, systems), *_what_nest_adds(metrics, rows)]
 
 
 def _what_nest_adds(metrics: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
-    """Return a sentence where no form of NEST is better than the features it is given, or than trees on them."""
+    """Return how much the best form of NEST adds to the features it is given and to trees on them, and how surely."""
     best = rows.get(metrics["chosen_on_validation"][BEST_NEST] or "")
-    rivals = [rows[name] for name in ("nest_features", "lightgbm") if name in rows]
-    if best is None or not rivals:
+    if best is None or not metrics["best_nest_less"]:
         return []
-    ahead = [rival for rival in rivals if rival["scores"]["ndcg"]["value"] >= best["scores"]["ndcg"]["value"]]
-    if not ahead:
-        return []
-    value = best["scores"]["ndcg"]["value"]
-    names = " and ".join(f"{row['title']} ({row['scores']['ndcg']['value']:.3f})" for row in ahead)
-    return [f"NEST adds nothing to counting here: its best form, {best['title']}, has an NDCG@10 of {value:.3f}, "
-            f"no more than {names}."]  # fmt: skip
+    differences = metrics["best_nest_less"].values()
+    lead = "It is not sure that NEST adds anything"
+    if all(less["low"] > 0 for less in differences):
+        lead = "NEST adds something"
+    elif all(less["high"] < 0 for less in differences):
+        lead = "NEST surely adds nothing"
+    parts = [
+        f"less {rows[name]['title']}'s is {interval(less, with_sign=True)}"
+        for name, less in metrics["best_nest_less"].items()
+    ]
+    return [f"{lead}: the NDCG@10 of its best form, {best['title']}, {' and '.join(parts)}."]
 
 
 def _winner(metrics: Mapping[str, Any], rows: Mapping[str, Any]) -> str:
-    best = max(rows.values(), key=lambda row: row["scores"]["ndcg"]["value"])
-    yardstick = rows.get(metrics["chosen_on_validation"][YARDSTICK] or "")
+    """Return which system recommends best: the one the validation users chose, or, where none were, the test users."""
+    highest = max(rows.values(), key=lambda row: row["scores"]["ndcg"]["value"])
+    chosen = rows.get(metrics["chosen_on_validation"][WINNER] or "")
+    best = chosen or highest
     ndcg, recall = (interval(best["scores"][metric]) for metric in ("ndcg", "recall"))
-    first = f"{best['title']} recommends best: NDCG@10 {ndcg}, Recall@10 {recall}."
+    who = "the validation users' choice" if chosen else "chosen after the fact, by the users it is scored on"
+    words = [f"{best['title']} recommends best ({who}): NDCG@10 {ndcg}, Recall@10 {recall}."]
+    if highest["name"] != best["name"]:
+        value = highest["scores"]["ndcg"]["value"]
+        words.append(
+            f"On the test users {highest['title']} is higher ({value:.3f}), which nobody could know before."
+        )
+    yardstick = rows.get(metrics["chosen_on_validation"][YARDSTICK] or "")
     if yardstick is None:
-        return first
+        return " ".join(words)
     if best["name"] == yardstick["name"]:
-        return f"{first} That is the yardstick: nothing tried here beats counting."
+        return " ".join([*words, "That is the yardstick: nothing tried here was chosen over counting."])
     less = best["less_yardstick"]["ndcg"]
-    surely = "surely" if less["low"] > 0 else "not surely"
     difference = interval(less, with_sign=True)
-    return f"{first} It is {surely} better than the yardstick, {yardstick['title']}: NDCG@10 {difference}."
+    if chosen is None:
+        surely = "" if less["low"] > 0 else ", which is within chance"
+        words.append(f"Less the yardstick, {yardstick['title']}, that is {difference}{surely}.")
+    else:
+        surely = (
+            "surely better"
+            if less["low"] > 0
+            else "surely worse"
+            if less["high"] < 0
+            else "not surely better"
+        )
+        words.append(f"It is {surely} than the yardstick, {yardstick['title']}: NDCG@10 {difference}.")
+    return " ".join(words)
 
 
 def overview(metrics: Mapping[str, Any]) -> Figure:
@@ -157,6 +180,8 @@ def flags(row: Mapping[str, Any]) -> str:
     names = [text for trait, text in words.items() if row["traits"][trait]]
     if row["saw_labels"]:
         names.append("its encoder saw labels")
+    if row["is_sample"] and row["reads_backbone"]:
+        names.append("its NEST was pretrained on all users")
     if row["is_filled"]:
         names = [name for name in names if name != "repeats only"] + ["filled with G-TopFreq"]
     return ", ".join(names) or "–"

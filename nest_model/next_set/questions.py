@@ -95,16 +95,46 @@ class Known:
 
     training: Baskets  # each user's last basket is what learning systems take as their label
     test_histories: Baskets  # only for a system that declares itself transductive
-    query_time: QueryTime = "given"  # where a question's day comes from; a label's should too
+    query_time: QueryTime = "given"  # where a question's day comes from; a label's does too
+    all_training: Baskets | None = None  # where `training` is a sample: what it was drawn from
 
     @property
     def histories(self) -> Baskets:
         """The training users' baskets before their last; users with one basket have none."""
         return self.training.first(self.training.lengths - 1)
 
+    @property
+    def everybody(self) -> Baskets:
+        """All training users, of whom `training` may be a sample."""
+        return self.training if self.all_training is None else self.all_training
+
     def popularity(self) -> np.ndarray:
-        """Return how many training baskets hold each product, i64 [products]."""
-        return np.bincount(self.training.items, minlength=self.training.products)
+        """Return how many baskets of all training users hold each product, i64 [products]."""
+        return np.bincount(self.everybody.items, minlength=self.everybody.products)
+
+    @cached_property
+    def usual_gap_days(self) -> float:
+        """The median number of days between two baskets of a training user; 0 where nobody has two."""
+        baskets = self.everybody
+        gaps = np.diff(baskets.days)[np.diff(baskets.user_of_basket) == 0]
+        return float(np.median(gaps)) if len(gaps) else 0.0
+
+    def expected_days(self, histories: Baskets) -> np.ndarray:
+        """Return the day each user's next basket is expected on, f32 [users]: the last day plus the user's median gap.
+
+        A user with one basket has no gap of their own: the training users' median stands for it.
+        """
+        medians = median_gaps(histories)
+        days = histories.days[histories.basket_offsets[1:] - 1]
+        expected: np.ndarray = days + np.where(np.isnan(medians), self.usual_gap_days, medians)
+        return expected.astype(np.float32)
+
+    def sample(self, users: int, seed: int) -> Self:
+        """Return the same with at most so many training users, drawn at random."""
+        if len(self.training) <= users:
+            return self
+        chosen = np.sort(np.random.default_rng(seed).choice(len(self.training), users, replace=False))
+        return replace(self, training=self.training.take(chosen), all_training=self.everybody)
 
 
 @dataclass(frozen=True)
@@ -188,8 +218,8 @@ class _Parts:
         validation = None
         if not self.published:
             roles = self.is_validation, self.is_validation_target
-            validation = self._questions(*roles, is_known, products, None, query_time)
-        test = self._questions(self.is_test, self.is_test_target, is_known, products, held_out, query_time)
+            validation = self._questions(*roles, is_known, known, None)
+        test = self._questions(self.is_test, self.is_test_target, is_known, known, held_out)
         if not len(test):
             raise NestError(
                 "subjects: no user of the test split has a basket to predict and an earlier one "
@@ -205,9 +235,8 @@ class _Parts:
         is_of_split: np.ndarray,
         is_target: np.ndarray,
         is_known: np.ndarray,
-        products: np.ndarray,
+        known: Known,
         held_out: tuple[np.ndarray, np.ndarray] | None,
-        query_time: QueryTime,
     ) -> Questions:
         orders = self.orders
         users = len(np.unique(orders.subject_id[is_of_split]))
@@ -217,7 +246,7 @@ class _Parts:
         )
         has_truth = np.isin(np.arange(len(targets)), target_place)
         is_of_target_user = np.isin(orders.subject_id, orders.subject_id[targets])
-        histories = self._baskets(is_known & is_of_target_user, products)
+        histories = self._baskets(is_known & is_of_target_user, known.training.product_id)
         has_history = np.isin(orders.subject_id[targets], histories.subject_id)
         is_asked = has_truth & has_history
         left_out = {
@@ -230,26 +259,14 @@ class _Parts:
         question_orders = targets[is_asked]
         chosen = np.searchsorted(histories.subject_id, orders.subject_id[question_orders])
         histories = histories.take(chosen)
-        days = orders.days[question_orders] if query_time == "given" else expected_days(histories)
+        is_given = known.query_time == "given"
+        days = orders.days[question_orders] if is_given else known.expected_days(histories)
         return Questions(
             Histories(histories, days.astype(np.float32)),
             offsets_of(np.bincount(pairs[0], minlength=len(question_orders))),
             pairs[1],
             left_out,
         )
-
-
-def expected_days(histories: Baskets) -> np.ndarray:
-    """Return the day each user's next basket is expected on, f32 [users]: the last day plus the user's median gap.
-
-    A user with one basket has no gap of their own: the median of all gaps stands for it, 0 where nobody has one.
-    """
-    medians = median_gaps(histories)
-    gaps = np.diff(histories.days)[np.diff(histories.user_of_basket) == 0]
-    fallback = float(np.median(gaps)) if len(gaps) else 0.0
-    median = np.where(np.isnan(medians), fallback, medians)
-    days: np.ndarray = histories.days[histories.basket_offsets[1:] - 1] + median
-    return days.astype(np.float32)
 
 
 def median_gaps(baskets: Baskets) -> np.ndarray:

@@ -24,7 +24,7 @@ class Ranking:
     """The best products of each user, best first; a short list ends with NO_PRODUCT and a score of NaN."""
 
     product_id: np.ndarray  # i64 [users, k]
-    scores: np.ndarray  # f32 [users, k]
+    scores: np.ndarray  # f64 [users, k]
 
     @classmethod
     def joined(cls, parts: Sequence["Ranking"]) -> Self:
@@ -112,9 +112,7 @@ class TieOrder:
         place = np.arange(len(user)) - starts[user]
         is_listed = place < k
         at = user[is_listed], place[is_listed]
-        ranking = Ranking(
-            np.full((users, k), NO_PRODUCT, dtype=np.int64), np.full((users, k), np.nan, dtype=np.float32)
-        )
+        ranking = Ranking(np.full((users, k), NO_PRODUCT, dtype=np.int64), np.full((users, k), np.nan))
         ranking.product_id[at] = product_id[item[is_listed]]
         ranking.scores[at] = scores[is_listed]
         return ranking

@@ -5,8 +5,6 @@ purchases, with the context, is a step of two LSTM layers, and the last state gi
 vectors are parts that can be replaced: a hybrid takes both from a pretrained encoder.
 """
 
-import copy
-import math
 from abc import abstractmethod
 from collections.abc import Callable
 
@@ -16,19 +14,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nest_model.next_set.baskets import Baskets
-from nest_model.next_set.metrics import score_rankings
-from nest_model.next_set.questions import Histories, Questions
-from nest_model.next_set.ranking import K, Ranking, TieOrder
+from nest_model.next_set.labels import histories_before, label_blocks
+from nest_model.next_set.questions import Histories, Known, Questions
+from nest_model.next_set.ranking import Ranking, TieOrder
 from nest_model.next_set.recanet_rows import (
     Batch,
     RowOptions,
     Rows,
-    histories_before,
-    label_blocks,
     question_rows,
     training_rows,
 )
 from nest_model.next_set.system import Fitted, Tools
+from nest_model.next_set.validation import BestEpoch
 
 HIDDEN = 64
 _USERS_AT_A_TIME = 4_096
@@ -194,7 +191,7 @@ class FittedReCANet(Fitted):
     def rank(self, histories: Histories, k: int) -> Ranking:
         blocks = histories.baskets.blocks(_USERS_AT_A_TIME)
         parts = [self._rank(histories.take(np.arange(block.start, block.stop)), k) for block in blocks]
-        empty = Ranking(np.empty((0, k), dtype=np.int64), np.empty((0, k), dtype=np.float32))
+        empty = Ranking(np.empty((0, k), dtype=np.int64), np.empty((0, k)))
         return Ranking.joined(parts or [empty])
 
     def _rank(self, histories: Histories, k: int) -> Ranking:
@@ -230,9 +227,9 @@ def logits(model: ReCANet, batch: Batch, features: Tensor, device: torch.device)
 
 def fit_recanet(
     make_model: Callable[[], ReCANet],
-    training: Baskets,
+    known: Known,
+    row_baskets: Baskets,
     *,
-    popularity: np.ndarray,
     validation: Questions | None,
     options: RowOptions,
     tools: Tools,
@@ -242,62 +239,61 @@ def fit_recanet(
 
     Args:
         make_model: called after torch's random numbers were set to the seed.
-        training: the baskets of the users to learn from.
-        popularity: how many training baskets hold each product, i64 [products].
+        known: says how often everybody buys each product, and where a label's day comes from.
+        row_baskets: of the users whose rows are learnt from; those of the training users, and others if transductive.
         validation: decides which epoch is taken; None: the last.
     """
     device = tools.fabric().device
-    purchases = np.bincount(training.items, minlength=training.products)
+    purchases = np.bincount(row_baskets.items, minlength=row_baskets.products)
     is_candidate = purchases >= max(options.min_item_count, 1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = make_model().to(device)
     fitted = FittedReCANet(
         model,
-        order=TieOrder.by_popularity(popularity),
+        order=TieOrder.by_popularity(known.popularity()),
         is_candidate=is_candidate,
-        product_id=training.product_id,
+        product_id=row_baskets.product_id,
         options=options,
         device=device,
     )
-    rows = training_rows(training, is_candidate, options.label_positions)
-    features = label_features(model.users, training, options.label_positions).to(device)
-    _train(fitted, rows, features, validation, options, tools, seed, device)
+    rows = training_rows(row_baskets, is_candidate, options.label_positions)
+    features = label_features(model.users, known, row_baskets, options.label_positions).to(device)
+    best = BestEpoch(model, fitted, validation, tools.telemetry)
+    _train(fitted, rows, features, best, options, tools, seed, device)
+    best.restore()
     return fitted
 
 
-def label_features(users: UserPart, training: Baskets, label_positions: int) -> Tensor:
+def label_features(users: UserPart, known: Known, row_baskets: Baskets, label_positions: int) -> Tensor:
     """Return what stands for the user in front of each label basket, [labels, …], from the baskets before it."""
-    parts = [
-        users.features(training.subject_id[of_block], _before(training, of_block, positions))
-        for of_block, positions in label_blocks(training, label_positions)
-    ]
+
+    def of(block: np.ndarray, positions: np.ndarray) -> Tensor:
+        subject_id = row_baskets.subject_id[block]
+        return users.features(subject_id, lambda: histories_before(known, row_baskets, block, positions))
+
+    parts = [of(block, positions) for block, positions in label_blocks(row_baskets, label_positions)]
     nobody = np.empty(0, dtype=np.int64)
-    return torch.cat(parts) if parts else users.features(nobody, _before(training, nobody, nobody))
-
-
-def _before(training: Baskets, users: np.ndarray, positions: np.ndarray) -> Callable[[], Histories]:
-    return lambda: histories_before(training, users, positions)
+    return torch.cat(parts) if parts else of(nobody, nobody)
 
 
 def _train(
     fitted: FittedReCANet,
     rows: Rows,
     features: Tensor,
-    validation: Questions | None,
+    best: BestEpoch,
     options: RowOptions,
     tools: Tools,
     seed: int,
     device: torch.device,
 ) -> None:
-    """Train the fitted model, and leave it as it was after its best epoch."""
+    """Train the fitted model, and score it after each epoch."""
     model = fitted.model
     optimizer = torch.optim.Adam(
         [weight for weight in model.parameters() if weight.requires_grad], options.rate
     )
     shuffle = np.random.default_rng(seed)
     progress = tools.telemetry.progress("training", total=options.epochs * len(rows), unit="rows")
-    best, best_state = -math.inf, None
     for epoch in range(options.epochs):
         model.train()
         for batch in rows.batches(shuffle.permutation(len(rows)), options.batch_rows, options.gaps):
@@ -307,12 +303,4 @@ def _train(
             loss.backward()
             optimizer.step()
             progress.advance(len(batch.item))
-        if validation is not None:
-            ndcg = float(
-                score_rankings(fitted.rank(validation.histories, K), validation, K).values["ndcg"].mean()
-            )
-            tools.telemetry.evaluation(epoch, {"ndcg": ndcg})
-            if ndcg > best:
-                best, best_state = ndcg, copy.deepcopy(model.state_dict())
-    if best_state is not None:
-        model.load_state_dict(best_state)
+        best.score(epoch)

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from nest_model.data.seqsets import expand_ranges, offsets_of
 from nest_model.next_set.baskets import Baskets
-from nest_model.next_set.questions import Histories
+from nest_model.next_set.labels import label_blocks
 from nest_model.next_set.system import Options
 
 
@@ -108,9 +108,9 @@ class Rows:
 
     def batch(self, rows: np.ndarray, most_gaps: int) -> Batch:
         """Return these rows, i64 [rows], in the order of their lengths; rows of one length keep theirs."""
-        lengths = np.minimum(self.count[rows], most_gaps)
-        order = np.argsort(most_gaps - lengths.astype(np.int64), kind="stable")
-        rows, lengths = rows[order], lengths[order].astype(np.int64)
+        lengths = np.minimum(self.count[rows].astype(np.int64), most_gaps)
+        order = np.argsort(most_gaps - lengths, kind="stable")
+        rows, lengths = rows[order], lengths[order]
         pair, label = self.pair[rows], self.label[rows]
         ends = self.purchases.offsets[pair] + self.count[rows]
         row_counts = np.ascontiguousarray(np.bincount(lengths, minlength=1)[::-1].cumsum()[::-1][1:])
@@ -198,21 +198,6 @@ def question_rows(baskets: Baskets, is_candidate: np.ndarray) -> Rows:
         purchases.user,
         np.diff(purchases.offsets).astype(width),
     )
-
-
-def label_blocks(baskets: Baskets, label_positions: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the users whose last basket is a label and its position, then those of the last but one, …."""
-    for back in range(min(label_positions, int(baskets.lengths.max(initial=1)) - 1)):
-        positions = baskets.lengths - 1 - back
-        users = np.flatnonzero(positions >= 1)
-        yield users, positions[users]
-
-
-def histories_before(baskets: Baskets, users: np.ndarray, positions: np.ndarray) -> Histories:
-    """Return these users' histories before the baskets at these positions, and the days of those baskets."""
-    chosen = baskets.take(users)
-    days = chosen.days[chosen.basket_offsets[:-1] + positions]
-    return Histories(chosen.first(positions), days)
 
 
 def join_users(parts: Sequence[Baskets]) -> Baskets:

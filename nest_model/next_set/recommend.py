@@ -1,27 +1,30 @@
 """Recommend next baskets to users who have nothing to be scored on: new ones, or a shop's own."""
 
-import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from nest_model.next_set.baskets import Baskets, OrderRows, read_orders
+from nest_model.next_set.card import read_card
 from nest_model.next_set.frequent import Everybody, fill
-from nest_model.next_set.questions import Histories, expected_days, read_shop
-from nest_model.next_set.run import rankings_table
-from nest_model.next_set.system import Tools, load_system
+from nest_model.next_set.lists import rankings_table
+from nest_model.next_set.questions import Histories, Shop, read_shop
+from nest_model.next_set.state import backbone_hashes
+from nest_model.next_set.system import Fitted, Tools, load_system
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import write_table
 from schemas.errors import NestError
-from schemas.io.verify import verified
 from schemas.suppress import suppress_small
 from schemas.tables.next_sets import RANKINGS
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+log = logging.getLogger("nest")
 
 USERS_AT_ONCE = 20_000
 
@@ -41,8 +44,9 @@ def recommend(
 ) -> None:
     """Write `recommendations.parquet`, under nbr_rankings/1: the best products of each user, best first.
 
-    The system is fitted again, with the options and the first seed of the run it was scored in; its next basket is
-    taken to come after the user's median gap.
+    The system is fitted again, with the options, the first seed and the number of training users of the run it was
+    scored in. Nobody knows the day of a basket to come: it is taken to come after the user's median gap, and so are the
+    baskets that are learnt from.
 
     Args:
         scored: the folder that `next-basket` wrote.
@@ -51,30 +55,56 @@ def recommend(
         top: products of each list; a shop with fewer has shorter lists.
 
     Raises:
-        NestError: a table does not fit, or no user has a basket of products the shop knows.
+        NestError: a table does not fit, the pretrained NEST is another than the scored run's, or no user has a basket
+            of products the shop knows.
     """
-    card = json.loads(verified(scored / "metrics.json").read_text())
-    system = load_system(card["system"])
-    shop = read_shop(baskets=baskets, subjects=subjects, target="last_visible", protocol=card["protocol"])
-    tools = Tools(telemetry, fabric, out / "work", pretrained, vocab)
-    fitted = system(system.Options(**card["options"]), tools).fit(
-        shop.known, shop.validation, card["seeds"][0]
+    card = read_card(scored)
+    shop = read_shop(
+        baskets=baskets,
+        subjects=subjects,
+        target="last_visible",
+        protocol=card["protocol"],
+        query_time="expected",
     )
+    fitted = _fitted_again(card, shop, Tools(telemetry, fabric, out / "work", pretrained, vocab))
     orders = read_orders(users or baskets)
     histories = histories_of(orders, shop.known.training.product_id)
     progress = telemetry.progress("recommend", total=len(histories), unit="users")
     filler, parts = Everybody(shop.known), []
     for block in histories.blocks(USERS_AT_ONCE):
         part = histories.take(np.arange(block.start, block.stop))
-        histories_of_part = Histories(part, expected_days(part))
-        ranking = fitted.rank(histories_of_part, top)
+        questions = Histories(part, shop.known.expected_days(part))
+        ranking = fitted.rank(questions, top)
         ranking.refuse_invalid(card["system"])
-        full = fill(ranking, filler.rank(histories_of_part, 2 * top))
+        full = fill(ranking, filler.rank(questions, 2 * top))
         parts.append(rankings_table({card["seeds"][0]: full}, part.subject_id))
         progress.advance(len(part))
     write_table(pa.concat_tables(parts), out / "recommendations.parquet", RANKINGS, made_by="recommend")
     without = len(np.unique(orders.subject_id)) - len(histories)
     telemetry.result({"users": len(histories)}, without_a_basket=suppress_small(without))
+
+
+def _fitted_again(card: dict[str, Any], shop: Shop, tools: Tools) -> Fitted:
+    """Return the system of a scored run, fitted as there on the shop as it is now.
+
+    Raises:
+        NestError: the pretrained NEST is another than the scored run's.
+    """
+    system, seed = load_system(card["system"]), card["seeds"][0]
+    if system.reads_backbone and backbone_hashes(*tools.backbone(card["system"])) != card["backbone_sha256"]:
+        raise NestError(
+            f"{tools.pretrained}: not the pretrained NEST, or not the vocabulary, that {card['system']} was scored "
+            "with; give those of the scored run, or score it again."
+        )
+    if system.traits.uses_query_time and card["query_time"] == "given":
+        log.info(
+            "%s: its scores are of baskets whose day was given; these lists expect it, as --query-time expected "
+            "scores them",
+            card["system"],
+        )
+    most = card["most_training_users"]
+    known = shop.known.sample(most, seed) if most else shop.known
+    return system(system.Options(**card["options"]), tools).fit(known, shop.validation, seed)
 
 
 def histories_of(orders: OrderRows, product_id: np.ndarray) -> Baskets:

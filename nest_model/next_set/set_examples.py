@@ -10,10 +10,10 @@ from typing import Self
 import numpy as np
 
 from nest_model.data.seqsets import expand_ranges, offsets_of
-from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import user_products
+from nest_model.next_set.labels import histories_before, lowest_hashes
 from nest_model.next_set.personal import DECAY, FEATURES, ProductStatistics, Standardisation, features
-from nest_model.next_set.questions import Histories, Known, expected_days
+from nest_model.next_set.questions import Histories, Known
 
 
 @dataclass(frozen=True)
@@ -73,17 +73,16 @@ class Examples:
             label_positions: how many of each user's last baskets are labels; a user's first is never one.
             most: examples; beyond it, users are left out by the hash of their id.
         """
-        training = sample(known.training, -(-most // label_positions))
+        known = lowest_hashes(known, -(-most // label_positions))
+        training = known.training
         labels = np.clip(training.lengths - 1, 0, label_positions)
         user = np.repeat(np.arange(len(training)), labels)
         back = np.arange(len(user)) - offsets_of(labels)[:-1][user]
         before = training.lengths[user] - 1 - back
         label = training.basket_offsets[user] + before
-        histories = training.take(user).first(before)
-        days = training.days[label] if known.query_time == "given" else expected_days(histories)
         sizes = training.sizes[label]
         truth = training.items[expand_ranges(training.item_offsets[label], sizes)].astype(np.int64)
-        return cls(Histories(histories, days), offsets_of(sizes), truth)
+        return cls(histories_before(known, training, user, before), offsets_of(sizes), truth)
 
 
 def squashed(rows: np.ndarray) -> np.ndarray:
@@ -95,11 +94,3 @@ def squashed(rows: np.ndarray) -> np.ndarray:
 def statistics_before_labels(known: Known, label_positions: int) -> ProductStatistics:
     """Return how everybody buys each product, of the training baskets before every label."""
     return ProductStatistics.of(known.training.first(known.training.lengths - label_positions))
-
-
-def sample(baskets: Baskets, users: int) -> Baskets:
-    """Return at most so many users, those of the lowest hash of their ids."""
-    if len(baskets) <= users:
-        return baskets
-    hashed = baskets.subject_id.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return baskets.take(np.sort(np.argsort(hashed, kind="stable")[:users]))

@@ -10,22 +10,19 @@ from torch import Tensor
 
 from nest_model.data.packed import micro_batches
 from nest_model.data.seqsets import expand_ranges
-from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.nest_backbone import ROW_BUDGET, NestBackbone, PackedHistories
 from nest_model.next_set.personal import FEATURES, ProductStatistics, Standardisation
 from nest_model.next_set.questions import Histories, Known, Questions
-from nest_model.next_set.ranking import K, Ranking, TieOrder
+from nest_model.next_set.ranking import Ranking, TieOrder
 from nest_model.next_set.set_examples import Examples, HistoryPairs, statistics_before_labels
 from nest_model.next_set.set_forms import Form, NestSetOptions, SetOptions
 from nest_model.next_set.set_model import Occurrences, Purchases, SetModel, set_loss
 from nest_model.next_set.system import Fitted, Tools
+from nest_model.next_set.validation import few, validation_scores
 from schemas.tables.vocab import UNK
 
 MOST_EPOCHS = 30
 PATIENCE_EPOCHS = 3
-VALIDATION_USERS = 2_000
-"""How many validation users decide when to stop."""
-
 WEIGHT_DECAY = 0.01
 CLIP_NORM = 1.0
 LOGITS_AT_ONCE = 8_000_000
@@ -191,7 +188,7 @@ class _Trainer:
         """Train until the validation users no longer gain, and keep the best epoch's weights."""
         if not len(self.examples):
             return
-        questions = _few(validation) if validation is not None else None
+        questions = few(validation) if validation is not None else None
         epochs = MOST_EPOCHS if questions is not None else self.options.epochs
         optimizer = torch.optim.AdamW(self._groups(), weight_decay=WEIGHT_DECAY)
         cached = self._cached()
@@ -259,8 +256,7 @@ class _Trainer:
         optimizer.step()
 
     def _ndcg(self, questions: Questions) -> float:
-        ranking = self.ranker.rank(questions.histories, K)
-        return float(score_rankings(ranking, questions, K).values["ndcg"].mean())
+        return validation_scores(self.ranker, questions)["ndcg"]
 
     def _snapshot(self, ndcg: float, epoch: int) -> _Best:
         is_trained = self.backbone is not None and self.backbone_rate > 0
@@ -283,11 +279,6 @@ def _runs(histories: Histories, backbone: NestBackbone | None) -> Iterator[slice
         yield slice(0, len(histories))
     else:
         yield from micro_batches(backbone.row_counts(histories), ROW_BUDGET)
-
-
-def _few(questions: Questions) -> Questions:
-    """Return at most VALIDATION_USERS questions, evenly spread."""
-    return questions.take(np.arange(0, len(questions), -(-len(questions) // VALIDATION_USERS)))
 
 
 def _first_bias(popularity: np.ndarray, tokens: np.ndarray, size: int) -> Tensor:

@@ -5,7 +5,6 @@ reads the product's own share of the user's baskets. Attention is by products of
 length. One basket is asked for, so the decoder makes one step.
 """
 
-import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from nest_model.data.seqsets import expand_ranges
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import Everybody, user_products
-from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.questions import Histories, Known, Questions
-from nest_model.next_set.ranking import K, Ranking
+from nest_model.next_set.ranking import Ranking
 from nest_model.next_set.system import Fitted, Tools
+from nest_model.next_set.validation import BestEpoch
 
 if TYPE_CHECKING:
     from nest_model.next_set.systems.sets2sets import Sets2SetsOptions
@@ -144,7 +143,7 @@ class FittedSets2Sets(Fitted):
 
     def rank(self, histories: Histories, k: int) -> Ranking:
         self.model.eval()
-        empty = Ranking(np.empty((0, k), dtype=np.int64), np.empty((0, k), dtype=np.float32))
+        empty = Ranking(np.empty((0, k), dtype=np.int64), np.empty((0, k)))
         with torch.no_grad():
             parts = [
                 self._rank(histories.baskets.take(np.arange(block.start, block.stop)), k)
@@ -180,7 +179,7 @@ def fit_sets2sets(
     optimizer = torch.optim.Adam(model.parameters(), options.rate)
     shuffle = np.random.default_rng(seed)
     progress = tools.telemetry.progress("training", total=options.epochs * len(labelled), unit="users")
-    best, best_state = -math.inf, None
+    best = BestEpoch(model, fitted, validation, tools.telemetry)
     for epoch in range(options.epochs):
         model.train()
         for batch, truth in _batches(
@@ -191,14 +190,8 @@ def fit_sets2sets(
             loss.backward()
             optimizer.step()
             progress.advance(len(truth))
-        if validation is not None:
-            ranking = fitted.rank(validation.histories, K)
-            ndcg = float(score_rankings(ranking, validation, K).values["ndcg"].mean())
-            tools.telemetry.evaluation(epoch, {"ndcg": ndcg})
-            if ndcg > best:
-                best, best_state = ndcg, copy.deepcopy(model.state_dict())
-    if best_state is not None:
-        model.load_state_dict(best_state)
+        best.score(epoch)
+    best.restore()
     return fitted
 
 

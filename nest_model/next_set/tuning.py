@@ -8,11 +8,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 from sklearn.model_selection import ParameterSampler
 
-from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.questions import Known, Questions
-from nest_model.next_set.ranking import K
 from nest_model.next_set.system import System, Tools
-from schemas.suppress import SMALLEST_SHOWN
+from nest_model.next_set.validation import disclosable, validation_scores
 
 
 class Trial(BaseModel):
@@ -35,14 +33,14 @@ def points(system: type[System], fixed: Mapping[str, Any], count: int, seed: int
     """
     space = {name: list(values) for name, values in system.search.items() if name not in fixed}
     default = system.Options(**fixed).model_dump()
-    drawn = [default]
+    search_points = [default]
     combinations = int(np.prod([len(values) for values in space.values()])) if space else 1
     sampler = ParameterSampler(space, min(count, combinations), random_state=seed) if space else []
     for values in sampler:
         point = default | values
-        if point not in drawn:
-            drawn.append(point)
-    return drawn[:count]
+        if point not in search_points:
+            search_points.append(point)
+    return search_points[:count]
 
 
 def tune(
@@ -71,14 +69,11 @@ def tune(
     for trial, options in list(enumerate(search_points))[len(trials) :]:
         start = time.process_time()
         fitted = system(system.Options(**options), tools).fit(known, validation, seed)
-        ranking = fitted.rank(validation.histories, K)
-        ranking.refuse_invalid(system.title)
-        scores = score_rankings(ranking, validation, K)
-        means = {name: float(scores.values[name].mean()) for name in ("ndcg", "recall")}
-        trials.append(Trial(options=options, cpu_seconds=round(time.process_time() - start, 2), **means))
+        scores = validation_scores(fitted, validation, system=system.title)
+        trials.append(Trial(options=options, cpu_seconds=round(time.process_time() - start, 2), **scores))
         save(trials)
-        if len(validation) >= SMALLEST_SHOWN:
-            tools.telemetry.trial(trial, means)
+        if shown := disclosable(scores, validation):
+            tools.telemetry.trial(trial, shown)
         progress.advance(1)
     return trials
 

@@ -6,18 +6,18 @@ import sys
 from typing import Any
 
 from nest_model.__main__ import main
-from nest_model.next_set.run import _State
+from nest_model.next_set.state import State
 
 
 def kill_after(trials: int) -> None:
-    save = _State.save_trials
+    save = State.save_trials
 
-    def save_and_kill(self: _State, finished: list[Any]) -> None:
+    def save_and_kill(self: State, finished: list[Any]) -> None:
         save(self, finished)
         if len(finished) == trials:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    _State.save_trials = save_and_kill
+    State.save_trials = save_and_kill
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """ReCANet: odds of buying again what the user bought before, with a vector for every user."""
 
-from typing import Literal
-
 import numpy as np
 from pydantic import Field
 
@@ -15,11 +13,6 @@ class ItemOptions(RowOptions):
 
 
 class ReCANetOptions(ItemOptions):
-    mode: Literal["transductive", "inductive"] = Field(
-        "transductive",
-        description="transductive: a vector for every user, trained on the users' visible baskets, the test users' "
-        "too, as published; inductive: no vector, and test users are only asked for.",
-    )
     user_size: int = Field(32, ge=1, description="Numbers of a user's vector.")
 
 
@@ -36,7 +29,10 @@ QUICK = {"label_positions": 1, "epochs": 2, "item_size": 16, "batch_rows": 1_000
 
 class ReCANet(System):
     title = "ReCANet"
-    about = "The odds of buying a product again from the gaps between its purchases, with a vector for every user."
+    about = (
+        "The odds of buying a product again from the gaps between its purchases, with a vector for every user, trained "
+        "on the visible baskets of all users, the test users' too, as published."
+    )
     Options = ReCANetOptions
     search = SEARCH | {"user_size": (16, 32, 64)}
     quick = QUICK
@@ -47,23 +43,19 @@ class ReCANet(System):
         from nest_model.next_set import recanet  # loads torch
 
         options = self.options
-        row_baskets = known.training
-        if options.mode == "transductive":
-            # a validation user's visible baskets count as a test user's do, so that validation measures the same
-            validation_histories = [validation.histories.baskets] if validation is not None else []
-            row_baskets = join_users([known.training, known.test_histories, *validation_histories])
+        # a validation user's visible baskets count as a test user's do, so that validation measures the same
+        validation_histories = [validation.histories.baskets] if validation is not None else []
+        row_baskets = join_users([known.training, known.test_histories, *validation_histories])
 
         def make_model() -> recanet.ReCANet:
             items = recanet.keras_embedding(row_baskets.products, options.item_size)
-            users: recanet.UserPart = recanet.NoUser()
-            if options.mode == "transductive":
-                users = recanet.UserTable(np.asarray(row_baskets.subject_id), options.user_size)
+            users = recanet.UserTable(np.asarray(row_baskets.subject_id), options.user_size)
             return recanet.ReCANet(items, options.item_size, users)
 
         return recanet.fit_recanet(
             make_model,
+            known,
             row_baskets,
-            popularity=known.popularity(),
             validation=validation,
             options=options,
             tools=self.tools,

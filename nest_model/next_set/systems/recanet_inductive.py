@@ -2,8 +2,7 @@
 
 from nest_model.next_set.questions import Known, Questions
 from nest_model.next_set.system import Fitted, System, Traits
-from nest_model.next_set.systems.recanet import QUICK, SEARCH, ItemOptions, ReCANet
-from nest_model.next_set.systems.recanet import ReCANetOptions as TransductiveOptions
+from nest_model.next_set.systems.recanet import QUICK, SEARCH, ItemOptions
 
 
 class InductiveReCANet(System):
@@ -18,8 +17,23 @@ class InductiveReCANet(System):
     traits = Traits(ranks_only_repeats=True, modified=True, has_random_start=True)
 
     def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:
-        options = TransductiveOptions(**self.options.model_dump(), mode="inductive")
-        return ReCANet(options, self.tools).fit(known, validation, seed)
+        from nest_model.next_set import recanet  # loads torch
+
+        options = self.options
+
+        def make_model() -> recanet.ReCANet:
+            items = recanet.keras_embedding(known.training.products, options.item_size)
+            return recanet.ReCANet(items, options.item_size, recanet.NoUser())
+
+        return recanet.fit_recanet(
+            make_model,
+            known,
+            known.training,
+            validation=validation,
+            options=options,
+            tools=self.tools,
+            seed=seed,
+        )
 
 
 SYSTEM = InductiveReCANet

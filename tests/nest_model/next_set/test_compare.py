@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from nest_model.next_set import page
+from nest_model.next_set.card import FORMAT
 from nest_model.next_set.compare import ALL_METRICS, compare, read_rows
 from nest_model.next_set.report import write_next_basket_report
 from nest_model.training.telemetry import NullTelemetry
@@ -52,10 +53,12 @@ def write_system(
     write_table(pa.concat_tables(tables), folder / "scores.parquet", NEXT_SET_SCORES, made_by="test")
     summary = {"tie_share": 0.1, "distinct_products": 9}
     content = {
-        "system": name, "title": name.upper(), "about": f"About {name}.", "is_control": False, "traits": TRAITS,
+        "format": FORMAT, "system": name, "title": name.upper(), "about": f"About {name}.", "is_control": False,
+        "traits": TRAITS,
         "options": {"k": 3}, "points": 1, "protocol": "official", "target": "held_out", "query_time": "given",
         "seeds": list(range(len(ndcg))), "users": str(users), "left_out": {"no_target": "0"}, "products": 50,
-        "unnamed_share": 0.0, "saw_labels": False, "validation_ndcg": validation,
+        "unnamed_share": 0.0, "saw_labels": False, "is_sample": False, "reads_backbone": False,
+        "shop_sha256": "one", "validation_ndcg": validation,
         "results": {"own": summary, "filled": summary},
     }  # fmt: skip
     trials = {"trials": [{"options": {"k": 3}, "ndcg": 0.5, "recall": 0.4}]}
@@ -100,7 +103,8 @@ def test_validation_users_choose_yardstick_and_best_nest(tmp_path: Path):
     write_system(tmp_path, "nest_hybrid", [[0.9] * USERS], validation=0.2)
     write_system(tmp_path, "lightgbm", [[0.5] * USERS])
     metrics = compared(tmp_path)
-    assert metrics["chosen_on_validation"] == {"yardstick": "gp_topfreq", "best_nest": "nest_copy"}
+    chosen = {"yardstick": "gp_topfreq", "best_nest": "nest_copy", "winner": "lightgbm"}
+    assert metrics["chosen_on_validation"] == chosen
     (best_nest,) = [one for one in metrics["comparisons"] if one["second"] == "lightgbm"]
     assert best_nest["first"] == "nest_copy"
     assert best_nest["ndcg"]["value"] == pytest.approx(-0.4, abs=1e-6)
@@ -118,13 +122,15 @@ def test_filled_lists_are_a_row_of_their_own(tmp_path: Path):
     assert names == {"p_topfreq": pytest.approx(0.2), "p_topfreq_filled": pytest.approx(0.3)}
 
 
-@pytest.mark.parametrize("fault", ["other users", "another target"])
+@pytest.mark.parametrize("fault", ["other users", "other histories", "target", "query_time", "shop_sha256"])
 def test_systems_of_another_question_are_refused(fault: str, tmp_path: Path):
     write_system(tmp_path, "blend", [[0.2] * USERS])
     if fault == "other users":
         write_system(tmp_path, "tifuknn", [[0.2] * (USERS - 1)])
+    elif fault == "other histories":
+        write_system(tmp_path, "tifuknn", [[0.2] * USERS], baskets=np.full(USERS, 3))
     else:
-        write_system(tmp_path, "tifuknn", [[0.2] * USERS], target="last_visible")
+        write_system(tmp_path, "tifuknn", [[0.2] * USERS], **{fault: "another"})
     with pytest.raises(NestError, match="TIFUKNN answers other users or another question"):
         compared(tmp_path)
 
@@ -147,7 +153,7 @@ def test_group_of_few_users_is_left_out_with_all_sizes(tmp_path: Path):
     baskets = np.array([1] * 30 + [5] * 3 + [9] * 7)
     write_system(tmp_path, "blend", [[0.2] * USERS], baskets=baskets)
     groups = compared(tmp_path)["groups"]
-    assert [group["label"] for group in groups["history"]] == ["1"]
+    assert [group["label"] for group in groups["history"]] == ["under 2"]
     assert all("users" not in group for group in groups["history"])
     assert all(group["recall"]["blend"] == pytest.approx(0.2) for group in groups["history"])
 
@@ -161,25 +167,61 @@ def test_share_of_few_users_is_withheld_with_the_others(tmp_path: Path):
     assert (less["better"], less["equal"], less["worse"]) == (None, None, None)
 
 
-def test_first_sentence_says_that_nest_adds_nothing(tmp_path: Path):
-    write_system(tmp_path, "blend", [[0.2] * USERS])
-    write_system(tmp_path, "lightgbm", [[0.4] * USERS])
-    write_system(tmp_path, "nest_hybrid", [[0.3] * USERS])
-    first, second = page.sentences(compared(tmp_path))
-    assert first.startswith(
-        "NEST adds nothing to counting here: its best form, NEST_HYBRID, has an NDCG@10 of 0.300"
+def test_foreign_metrics_are_refused(tmp_path: Path):
+    (write_system(tmp_path, "blend", [[0.2] * USERS]) / "metrics.json").write_text('{"auroc": 0.7}')
+    with pytest.raises(NestError, match="not written by this version of next-basket; run next-basket again"):
+        compared(tmp_path)
+
+
+def test_histories_of_one_length_are_one_group(tmp_path: Path):
+    write_system(tmp_path, "blend", [[0.2] * USERS], baskets=np.full(USERS, 5))
+    assert [group["label"] for group in compared(tmp_path)["groups"]["history"]] == ["any"]
+
+
+def test_group_names_neither_the_shortest_nor_the_longest_history(tmp_path: Path):
+    baskets = np.repeat([2, 5, 9, 14, 371], [1, 13, 13, 12, 1])
+    write_system(tmp_path, "blend", [[0.2] * USERS], baskets=baskets)
+    labels = " ".join(group["label"] for group in compared(tmp_path)["groups"]["history"])
+    assert "371" not in labels
+    assert "2 " not in labels
+
+
+def sentences_of(tmp_path: Path, **systems: tuple[float | np.ndarray, float | None]) -> list[str]:
+    """Return the page's first sentences on systems with these test and validation scores."""
+    for name, (ndcg, validation) in systems.items():
+        values = np.broadcast_to(ndcg, USERS).tolist()
+        write_system(tmp_path, name, [values], validation=validation, is_control=name == "nest_features")
+    return page.sentences(compared(tmp_path))
+
+
+def test_what_nest_adds_is_said_with_the_interval_of_the_difference(tmp_path: Path):
+    _, nest = sentences_of(tmp_path, blend=(0.2, 0.2), lightgbm=(0.4, 0.4), nest_hybrid=(0.3, 0.3))
+    lead = "NEST surely adds nothing: the NDCG@10 of its best form, NEST_HYBRID, less LIGHTGBM's is −0.100"
+    assert nest.startswith(lead)
+
+
+def test_difference_within_chance_is_not_said_to_be_sure(tmp_path: Path):
+    noisy = 0.3 + np.where(np.arange(USERS) % 2, 0.25, -0.24)
+    _, nest = sentences_of(
+        tmp_path, blend=(0.2, 0.2), lightgbm=(0.2, 0.25), nest_features=(0.3, 0.3), nest_hybrid=(noisy, 0.3)
     )
-    assert second.startswith("LIGHTGBM recommends best: NDCG@10 0.400")
-    assert "surely better than the yardstick, BLEND" in second
+    assert nest.startswith("It is not sure that NEST adds anything")
+    assert "less NEST_FEATURES's is +0.00" in nest
+    assert "and less LIGHTGBM's is +0.10" in nest
 
 
-def test_first_sentence_holds_nest_against_its_own_features_too(tmp_path: Path):
-    write_system(tmp_path, "blend", [[0.2] * USERS])
-    write_system(tmp_path, "nest_features", [[0.4] * USERS], is_control=True)
-    write_system(tmp_path, "nest_hybrid", [[0.3] * USERS])
-    first, second = page.sentences(compared(tmp_path))
-    assert "no more than NEST_FEATURES (0.400)" in first
-    assert second.startswith("NEST_HYBRID recommends best")
+def test_winner_is_the_choice_of_the_validation_users(tmp_path: Path):
+    first, nest = sentences_of(tmp_path, blend=(0.2, 0.2), lightgbm=(0.35, 0.3), nest_hybrid=(0.3, 0.4))
+    assert first.startswith("NEST_HYBRID recommends best (the validation users' choice): NDCG@10 0.300")
+    assert "On the test users LIGHTGBM is higher (0.350), which nobody could know before." in first
+    assert "It is surely better than the yardstick, BLEND: NDCG@10 +0.100" in first
+    assert nest.startswith("NEST surely adds nothing")
+
+
+def test_winner_without_validation_users_is_said_to_be_chosen_after_the_fact(tmp_path: Path):
+    (only,) = sentences_of(tmp_path, blend=(0.2, None), tifuknn=(0.3, None))
+    assert only.startswith("TIFUKNN recommends best (chosen after the fact, by the users it is scored on)")
+    assert "surely" not in only
 
 
 def test_yardstick_leads_the_table(tmp_path: Path):
@@ -189,20 +231,12 @@ def test_yardstick_leads_the_table(tmp_path: Path):
     assert names == ["p_topfreq", "blend"]
 
 
-def test_first_sentence_names_the_winner_where_nest_adds_something(tmp_path: Path):
-    write_system(tmp_path, "blend", [[0.2] * USERS])
-    write_system(tmp_path, "lightgbm", [[0.25] * USERS])
-    write_system(tmp_path, "nest_hybrid", [[0.3] * USERS])
-    (only,) = page.sentences(compared(tmp_path))
-    assert only.startswith("NEST_HYBRID recommends best")
-
-
 def test_winner_is_never_a_control(tmp_path: Path):
     write_system(tmp_path, "blend", [[0.2] * USERS])
-    write_system(tmp_path, "control_no_user", [[0.9] * USERS], is_control=True)
+    write_system(tmp_path, "control_no_user", [[0.9] * USERS], validation=0.9, is_control=True)
     (only,) = page.sentences(compared(tmp_path))
     assert only.startswith("BLEND recommends best")
-    assert "nothing tried here beats counting" in only
+    assert "nothing tried here was chosen over counting" in only
 
 
 def test_report_writes_a_page_with_every_row_trial_and_the_paper_s_table(tmp_path: Path):

@@ -17,7 +17,7 @@ from nest_model.__main__ import main
 from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.questions import Shop
 from nest_model.next_set.ranking import LISTED, NO_PRODUCT, Ranking
-from nest_model.next_set.run import _State
+from nest_model.next_set.state import State
 from nest_model.next_set.system import Fitted, Tools, load_system, names
 from nest_model.training.device import launch_fabric
 from nest_model.training.recipe import Recipe
@@ -85,6 +85,16 @@ def with_other_hidden(shoppers: Shoppers) -> Shoppers:
     return {user: replace(each, hidden=each.hidden and [1003]) for user, each in shoppers.items()}
 
 
+def with_other_days(shoppers: Shoppers) -> Shoppers:
+    """Return the same orders with another day of each user's last, which a training user's is a label of."""
+
+    def days(shopper: Shopper) -> list[float]:
+        *earlier, last = (day for day, _, _ in shopper.orders())
+        return [*earlier, last + 3]
+
+    return {user: replace(each, days=days(each)) for user, each in shoppers.items()}
+
+
 def with_other_ids(shoppers: Shoppers, new_id: dict[int, int]) -> Shoppers:
     def renamed(basket: Sequence[int] | None) -> list[int] | None:
         return basket and [new_id[product] for product in basket]
@@ -126,11 +136,13 @@ class Laboratory:
                 return write_shop(root, with_other_ids(plain, new_ids()))
             case "planted":
                 return write_shop(root, planted())
+            case "other days":
+                return write_shop(root, with_other_days(plain))
             case _:
                 return write_shop(root, plain)
 
-    def _shop(self, form: str, target: str) -> Shop:
-        return self.files(form).read(target)
+    def _shop(self, form: str, target: str, query_time: str = "given") -> Shop:
+        return self.files(form).read(target, query_time=query_time)
 
     def _fitted(self, name: str, form: str = "plain", target: str = "held_out", threads: int = 1) -> Fitted:
         options = options_of(name, ENOUGH) if form == "planted" else {}
@@ -231,6 +243,17 @@ def test_other_targets_leave_the_lists_identical_to_the_bit(
 
 
 @every_system
+def test_day_of_a_label_or_a_target_is_unread_where_days_are_expected(name: str, laboratory: Laboratory):
+    options = {key: 1 for key in ("label_positions",) if key in load_system(name).Options.model_fields}
+    lists = []
+    for form in ("plain", "other days"):
+        shop = laboratory.shop(form, "held_out", "expected")
+        fitted = laboratory.fit(name, shop, f"{name}-{form}-expected", **options)
+        lists.append(fitted.rank(shop.test.histories, LISTED))
+    has_same_lists(*lists)
+
+
+@every_system
 def test_order_of_users_and_of_lines_changes_nothing(name: str, laboratory: Laboratory):
     assert options_of(name, CHEAP).get("tie") != "first_seen"  # whose rule is the order of lines
     has_same_lists(laboratory.ranking(name), laboratory.ranking(name, "shuffled"), tolerance_of(name))
@@ -261,7 +284,7 @@ def test_lists_are_valid_and_of_products_the_system_can_name(name: str, laborato
     ranking, fitted = laboratory.ranking(name), laboratory.fitted(name)
     test = laboratory.shop("plain", "held_out").test
     assert ranking.product_id.shape == ranking.scores.shape == (len(test), LISTED)
-    assert (ranking.product_id.dtype, ranking.scores.dtype) == (np.int64, np.float32)
+    assert (ranking.product_id.dtype, ranking.scores.dtype) == (np.int64, np.float64)
     ranking.refuse_invalid(name)
     assert {*np.unique(ranking.product_id).tolist()} <= {NO_PRODUCT, *fitted.nameable.tolist()}
     assert not np.isin(NO_PRODUCT, fitted.nameable)
@@ -379,16 +402,16 @@ def test_killed_and_resumed_run_writes_the_same_bytes(
         assert main(["next-basket", f"--system={name}", f"--out={out}", *flags]) == 0
 
     run(tmp_path / "undisturbed")
-    save = _State.save_ranking
+    save = State.save_ranking
 
     def save_and_die(*arguments: Any) -> None:
         save(*arguments)
         raise KilledError
 
-    monkeypatch.setattr(_State, "save_ranking", save_and_die)
+    monkeypatch.setattr(State, "save_ranking", save_and_die)
     with pytest.raises(KilledError):
         run(tmp_path / "killed")
-    monkeypatch.setattr(_State, "save_ranking", save)
+    monkeypatch.setattr(State, "save_ranking", save)
     assert not (tmp_path / "killed" / "metrics.json").exists()
     run(tmp_path / "killed")
     for file in ("metrics.json", "trials.json", "rankings.parquet", "scores.parquet"):

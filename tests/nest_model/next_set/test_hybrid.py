@@ -16,8 +16,8 @@ from nest_model.next_set.hybrid import (
     random_table,
 )
 from nest_model.next_set.hybrid_options import HybridOptions
+from nest_model.next_set.labels import histories_before
 from nest_model.next_set.questions import Histories
-from nest_model.next_set.recanet_rows import histories_before
 from tests.support.factories.histories import baskets_of, cpu_tools, no_test_users, random_users
 
 D = 6
@@ -78,7 +78,8 @@ def test_product_table_stays_frozen_unless_it_is_tuned(tmp_path: Path):
 
 def test_vectors_are_kept_for_the_same_encoder_and_histories_alone(tmp_path: Path):
     encoder, baskets = CountingEncoder(), shop()
-    histories = histories_before(baskets, np.arange(20), baskets.lengths - 1)
+    known = no_test_users(baskets)
+    histories = histories_before(known, baskets, np.arange(20), baskets.lengths - 1)
     users = EncodedUsers(encoder, "one", tmp_path)
     first = users.features(baskets.subject_id, lambda: histories)
     again = users.features(baskets.subject_id, lambda: histories)
@@ -87,7 +88,8 @@ def test_vectors_are_kept_for_the_same_encoder_and_histories_alone(tmp_path: Pat
     assert torch.equal(first.float(), encoder.user_vectors(histories))  # cached vectors equal fresh ones
     encoder.histories.clear()
     EncodedUsers(encoder, "another checkpoint", tmp_path).features(baskets.subject_id, lambda: histories)
-    users.features(baskets.subject_id, lambda: histories_before(baskets, np.arange(20), baskets.lengths - 2))
+    shorter = histories_before(known, baskets, np.arange(20), baskets.lengths - 2)
+    users.features(baskets.subject_id, lambda: shorter)
     assert len(encoder.histories) == 2
 
 
@@ -101,7 +103,7 @@ def test_random_table_has_the_norms_of_the_encoder_s_rows():
 
 def test_other_user_is_never_the_user_and_does_not_depend_on_the_block(tmp_path: Path):
     baskets = shop()
-    users = OtherUsers(EncodedUsers(CountingEncoder(), "key", tmp_path), baskets)
+    users = OtherUsers(EncodedUsers(CountingEncoder(), "key", tmp_path), no_test_users(baskets))
     users.vectors = torch.arange(20.0)[:, None]  # says whose vector it is
     picked = users.features(baskets.subject_id, lambda: pytest.fail("reads no history"))[:, 0].long().numpy()
     assert not (baskets.subject_id[picked] == baskets.subject_id).any()

@@ -1,28 +1,29 @@
 """The rows LightGBM learns from, when it stops, and what it ranks."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from nest_model.next_set import lambdarank
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import Everybody
-from nest_model.next_set.lambdarank import Boosted, Candidates, LightgbmOptions, Rows, fit, label_questions
+from nest_model.next_set.labels import label_blocks, label_questions
+from nest_model.next_set.lambdarank import Boosted, Candidates, LightgbmOptions, Rows, fit
 from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.personal import FEATURES
-from nest_model.next_set.questions import Known, Questions, expected_days
+from nest_model.next_set.questions import Questions
 from nest_model.next_set.ranking import NO_PRODUCT, K
 from nest_model.training.telemetry import NullTelemetry
-from tests.support.factories.histories import baskets_of, histories_of, questions_of, random_shop
+from tests.support.factories.histories import (
+    baskets_of,
+    histories_of,
+    no_test_users,
+    questions_of,
+    random_shop,
+)
 
 PRODUCTS = range(100, 140)
 SMALL = {"min_leaf": 5, "leaves": 4}
 STAPLES = 3
-
-
-def known_of(training: Baskets) -> Known:
-    return Known(training, training.take(np.array([], dtype=np.int64)))
 
 
 def staple_shop(users: int, first: int = 1) -> dict[int, list[list[int]]]:
@@ -44,12 +45,18 @@ def staple_questions(users: int, first: int) -> Questions:
     return questions_of(baskets, {user: each[-1] for user, each in shop.items()})
 
 
+def questions_before(training: Baskets, back: int) -> Questions:
+    """Return the training users' last basket but `back` as questions."""
+    *_, block = label_blocks(training, back + 1)
+    return label_questions(no_test_users(training), *block)
+
+
 def test_rows_are_own_and_popular_products_and_hits_those_of_the_label() -> None:
     shop = random_shop(np.random.default_rng(1), users=15)
     training = baskets_of(shop, product_id=range(100, 115))
     options = LightgbmOptions(explore=3)
-    candidates = Candidates.before_labels(known_of(training), options)
-    questions = label_questions(known_of(training), 0)
+    candidates = Candidates.before_labels(no_test_users(training), options)
+    questions = questions_before(training, 0)
     rows = Rows.of(questions, candidates)
     earlier = [basket for baskets in shop.values() for basket in baskets[:-1]]
     counts = {product: sum(product in basket for basket in earlier) for product in range(100, 115)}
@@ -78,20 +85,12 @@ def test_rows_do_not_change_with_the_label_and_what_follows(back: int) -> None:
     options = LightgbmOptions(explore=3, label_positions=2)
     tables = []
     for version in (shop, changed):
-        known = known_of(baskets_of(version, product_id=range(100, 115)))
-        rows = Rows.of(label_questions(known, back), Candidates.before_labels(known, options))
+        known = no_test_users(baskets_of(version, product_id=range(100, 115)))
+        rows = Rows.of(questions_before(known.training, back), Candidates.before_labels(known, options))
         tables.append((rows.user, rows.item, rows.features))
     for before, after in zip(*tables, strict=True):
         np.testing.assert_array_equal(before, after)
     assert tables[0][2][:, FEATURES.index("count")].any()
-
-
-def test_label_days_come_from_where_the_questions_days_come() -> None:
-    training = baskets_of({1: [[1], [1], [1], [1]]}, days={1: [0, 2, 4, 30]})
-    assert label_questions(known_of(training), 0).histories.query_days.tolist() == [30]
-    expected = label_questions(replace(known_of(training), query_time="expected"), 0)
-    assert expected.histories.query_days.tolist() == [6]
-    assert expected_days(training.first(np.array([3]))).tolist() == [6]
 
 
 def test_long_queries_are_cut_to_their_hits_and_popular_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +110,7 @@ def test_queries_without_a_hit_teach_a_classifier_but_no_ranker() -> None:
 
 @pytest.mark.parametrize("objective", ["lambdarank", "rank_xendcg", "binary"])
 def test_staples_of_every_basket_lead_the_list(objective: str) -> None:
-    known = known_of(baskets_of(staple_shop(60), product_id=PRODUCTS))
+    known = no_test_users(baskets_of(staple_shop(60), product_id=PRODUCTS))
     options = LightgbmOptions(objective=objective, explore=10, label_positions=2, trees=20, **SMALL)
     questions = staple_questions(20, first=1000)
     fitted = fit(known, None, options, 0, NullTelemetry())
@@ -125,7 +124,7 @@ def test_staples_of_every_basket_lead_the_list(objective: str) -> None:
 
 def test_number_of_trees_is_the_best_by_our_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lambdarank, "PATIENCE_TREES", 15)
-    known = known_of(baskets_of(staple_shop(50), product_id=PRODUCTS))
+    known = no_test_users(baskets_of(staple_shop(50), product_id=PRODUCTS))
     validation = staple_questions(25, first=2000)
     fitted = fit(known, validation, LightgbmOptions(explore=40, **SMALL), 0, NullTelemetry())
     assert isinstance(fitted, Boosted)
@@ -139,7 +138,7 @@ def test_number_of_trees_is_the_best_by_our_scorer(monkeypatch: pytest.MonkeyPat
 
 
 def test_block_size_and_a_second_fit_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = known_of(baskets_of(staple_shop(40), product_id=PRODUCTS))
+    known = no_test_users(baskets_of(staple_shop(40), product_id=PRODUCTS))
     options = LightgbmOptions(explore=5, trees=10, columns=0.5, **SMALL)
     histories = staple_questions(9, first=3000).histories
     first = fit(known, None, options, 4, NullTelemetry()).rank(histories, K)
@@ -149,16 +148,8 @@ def test_block_size_and_a_second_fit_change_nothing(monkeypatch: pytest.MonkeyPa
     np.testing.assert_array_equal(first.scores, second.scores)
 
 
-def test_fewer_queries_are_those_of_the_same_users_for_every_position() -> None:
-    training = baskets_of(staple_shop(30), product_id=PRODUCTS)
-    few = lambdarank._sample(training, 10)
-    assert len(few) == 10
-    assert set(few.subject_id) < set(lambdarank._sample(training, 20).subject_id)
-    assert (np.diff(few.subject_id) > 0).all()
-
-
 def test_shop_without_a_label_lists_the_most_popular() -> None:
     training = baskets_of({1: [[5, 6]], 2: [[6]]})
-    fitted = fit(known_of(training), None, LightgbmOptions(), 0, NullTelemetry())
+    fitted = fit(no_test_users(training), None, LightgbmOptions(), 0, NullTelemetry())
     assert isinstance(fitted, Everybody)
     assert fitted.rank(histories_of(training), 2).product_id.tolist() == [[6, 5], [6, 5]]

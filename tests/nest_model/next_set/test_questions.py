@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nest_model.next_set.baskets import Baskets
-from nest_model.next_set.questions import Known, Questions, Shop, expected_days
+from nest_model.next_set.questions import Known, Questions, Shop
 from schemas.errors import InputError, NestError
 from tests.support.factories.shops import Shopper, Shoppers, order_id, random_shoppers, write_shop
 
@@ -82,8 +82,8 @@ def test_published_held_out(tmp_path: Path):
 
 def test_expected_query_day_is_the_last_day_and_the_median_gap(tmp_path: Path):
     shop = read(tmp_path, "held_out", query_time="expected")
-    # gaps of user 4: 1 and 2; user 5 has none, and the median of all test users' gaps stands for it
-    assert shop.test.histories.query_days.tolist() == [3 + 1.5, 0 + 1.5]
+    # gaps of user 4: 1 and 2; user 5 has none, and the median of the training users' gaps stands for it
+    assert shop.test.histories.query_days.tolist() == [3 + 1.5, 0 + 7]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -95,11 +95,13 @@ def test_expected_days_are_those_of_a_loop(seed: int, tmp_path: Path):
         )
         for user, shopper in random_shoppers(seed).items()
     }
-    baskets = read(tmp_path, "last_visible", shoppers).test.histories.baskets
+    shop = read(tmp_path, "last_visible", shoppers)
+    baskets, training = shop.test.histories.baskets, shop.known.training
     days = np.split(baskets.days, baskets.basket_offsets[1:-1])
-    all_gaps = np.concatenate([np.diff(each) for each in days])
-    expected = [each[-1] + np.median(np.diff(each) if len(each) > 1 else all_gaps) for each in days]
-    np.testing.assert_allclose(expected_days(baskets), expected)
+    training_gaps = [np.diff(each) for each in np.split(training.days, training.basket_offsets[1:-1])]
+    usual = np.median(np.concatenate(training_gaps))
+    expected = [each[-1] + (np.median(np.diff(each)) if len(each) > 1 else usual) for each in days]
+    np.testing.assert_allclose(shop.known.expected_days(baskets), expected)
 
 
 def test_given_query_day_says_nothing_under_expected_query_time(tmp_path: Path):

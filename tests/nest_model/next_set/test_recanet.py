@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from nest_model.next_set import recanet
+from nest_model.next_set import validation as best_epoch
 from nest_model.next_set.questions import Known
 from nest_model.next_set.ranking import NO_PRODUCT
 from nest_model.next_set.recanet_rows import question_rows
@@ -131,9 +132,8 @@ def test_transductive_vectors_are_those_of_training_test_and_validation_users(tm
     options = {"known": known, "validation": validation, "epochs": 1, "min_item_count": 1}
     model = fit("recanet", tmp_path, training, **options).model
     assert model.users.subject_id.tolist() == [1, 2, 3, 5]
-    assert isinstance(
-        fit("recanet", tmp_path, training, mode="inductive", **options).model.users, recanet.NoUser
-    )
+    inductive = fit("recanet_inductive", tmp_path, training, **options).model
+    assert isinstance(inductive.users, recanet.NoUser)
 
 
 def test_users_without_a_vector_have_zeros():
@@ -156,11 +156,7 @@ def test_the_epoch_best_for_validation_users_is_taken(tmp_path, monkeypatch):
     training = baskets_of(random_users(40, 15), PRODUCTS)
     validation = questions_of_users({100: [[1, 2], [1]]}, {100: [1]}, PRODUCTS)
     worse = iter([0.5, 0.4, 0.3])
-    monkeypatch.setattr(
-        recanet,
-        "score_rankings",
-        lambda *_: type("Scores", (), {"values": {"ndcg": np.array([next(worse)])}}),
-    )
+    monkeypatch.setattr(best_epoch, "validation_scores", lambda *_: {"ndcg": next(worse), "recall": 0})
     chosen = fit("recanet_inductive", tmp_path, training, validation=validation, epochs=3)
     first = fit("recanet_inductive", tmp_path, training, epochs=1)
     histories = histories_of_users(random_users(5, 15, seed=3, first=300), PRODUCTS)

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from nest_model.next_set.baskets import Baskets
+from nest_model.next_set.labels import label_blocks
 from nest_model.next_set.recanet_rows import (
     Batch,
     Rows,
-    histories_before,
     join_users,
-    label_blocks,
     question_rows,
     training_rows,
 )
@@ -114,13 +113,6 @@ def test_labels_are_in_the_order_of_their_blocks():
     blocks = list(label_blocks(baskets, 3))
     np.testing.assert_array_equal(rows.label_user, np.concatenate([users for users, _ in blocks]))
     np.testing.assert_array_equal(rows.label_position, np.concatenate([places for _, places in blocks]))
-
-
-def test_histories_before_hold_the_baskets_and_the_day_of_the_label():
-    baskets = baskets_of({1: [[1], [2], [3]], 2: [[2], [1]]})
-    histories = histories_before(baskets, np.array([0, 1]), np.array([2, 1]))
-    assert histories.baskets.product_id[histories.baskets.items].tolist() == [1, 2, 2]
-    assert histories.query_days.tolist() == [14, 7]
 
 
 def test_joined_users_keep_the_first_of_their_baskets():

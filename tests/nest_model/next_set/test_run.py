@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from nest_model.__main__ import main
+from nest_model.next_set.system import load_system, names
 from schemas.contract import read_table
 from schemas.tables.next_sets import NEXT_SET_SCORES, RANKINGS
 from tests.support.commands import ROOT
@@ -109,18 +110,28 @@ def scores_in(content: object, path: tuple[str, ...] = ()) -> dict[tuple[str, ..
     return {name: number for key, value in items for name, number in scores_in(value, (*path, key)).items()}
 
 
-@pytest.mark.parametrize("split", ["val", "test"])
-def test_scores_of_under_eleven_users_are_nowhere(split: str, tmp_path: Path):
+def few_of(split: str, root: Path) -> ShopFiles:
+    """Return a shop with under eleven users of a split who are asked, and more of the others."""
     shoppers = {user: shopper for user, shopper in many(120).items() if shopper.split != split or user < 31}
-    shop = write_shop(tmp_path / "shop", shoppers)
+    shop = write_shop(root, shoppers)
     parts = shop.read()
     assert parts.validation is not None
     users = {"val": len(parts.validation), "test": len(parts.test)}
     assert 0 < users.pop(split) < 11 <= min(users.values())
+    return shop
+
+
+def lines_of(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_scores_of_under_eleven_users_are_nowhere(split: str, tmp_path: Path):
+    shop = few_of(split, tmp_path / "shop")
     run(shop, tmp_path / "out", "--system=p_topfreq", "--points=3")
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
     trials = json.loads((tmp_path / "out" / "trials.json").read_text())
-    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    lines = lines_of(tmp_path / "out")
     of_validation = [
         metrics.pop("validation_ndcg"),
         trials,
@@ -130,7 +141,33 @@ def test_scores_of_under_eleven_users_are_nowhere(split: str, tmp_path: Path):
     few, enough = (of_validation, of_test) if split == "val" else (of_test, of_validation)
     assert scores_in(few) == {}
     assert len(scores_in(enough)) > 5
-    assert metrics["users"] == ("< 11" if split == "test" else str(users["test"]))
+    assert metrics["users"] == ("< 11" if split == "test" else str(len(shop.read().test)))
+
+
+TRAINED = [name for name in names() if load_system(name).traits.has_random_start]
+READS_NEST = [name for name in TRAINED if load_system(name).reads_backbone]
+
+
+@pytest.mark.parametrize("name", [name for name in TRAINED if name not in READS_NEST])
+def test_scores_of_few_validation_users_are_in_no_line_of_a_training(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    shop = few_of("val", tmp_path / "shop")
+    quick = [f"--option={key}={value}" for key, value in load_system(name).quick.items()]
+    with caplog.at_level("INFO", "nest"):
+        run(shop, tmp_path / "out", f"--system={name}", "--points=2", "--seeds=1,2", *quick)
+    words = {"ndcg", "recall"}
+    leaks = [
+        line
+        for line in lines_of(tmp_path / "out")
+        if line["event"] != "result"
+        and words & {part for key in line.get("metrics", {}) for part in key.split("_")}
+    ]
+    assert leaks == []
+    messages = [
+        message for message in caplog.messages if "ndcg" in message and not message.startswith("result")
+    ]
+    assert messages == []
 
 
 def test_metric_that_few_of_many_users_have_is_withheld_alone(tmp_path: Path):
@@ -169,6 +206,22 @@ def test_wrong_name_or_value_is_one_message(
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
     assert message in line
     assert not (tmp_path / "metrics.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--points=0", "argument --points: '0' is no whole number of 1 or more"),
+        ("--training-users=-1", "argument --training-users: '-1' is no whole number of 0 or more"),
+        ("--training-users=many", "argument --training-users: 'many' is no whole number of 0 or more"),
+    ],
+)
+def test_number_below_the_least_is_one_message(
+    flag: str, message: str, shop: ShopFiles, tmp_path: Path, capfd: pytest.CaptureFixture
+):
+    with pytest.raises(SystemExit, match="2"):
+        main(command(shop, tmp_path, "--system=blend", flag))
+    assert message in capfd.readouterr().err
 
 
 def outputs(out: Path) -> dict[str, bytes]:

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from nest_model.next_set.personal import FEATURES, Standardisation
-from nest_model.next_set.questions import Known, expected_days
-from nest_model.next_set.set_examples import Examples, HistoryPairs, sample, statistics_before_labels
-from tests.support.factories.histories import baskets_of, histories_of
+from nest_model.next_set.questions import Known
+from nest_model.next_set.set_examples import Examples, HistoryPairs, statistics_before_labels
+from tests.support.factories.histories import baskets_of, histories_of, no_test_users
 
 SHOP = {3: [[1, 2], [2], [4, 1], [5]], 7: [[3]], 8: [[1], [2, 3]]}
 
 
 def known_of(shop=SHOP, **fields) -> Known:
     training = baskets_of(shop, product_id=range(1, 7))
-    return Known(training, training.take(np.array([], dtype=np.int64)), **fields)
+    return no_test_users(training, **fields)
 
 
 def test_a_label_follows_the_prefix_before_it():
@@ -34,7 +34,6 @@ def test_a_label_is_expected_when_questions_are():
     known = replace(known, training=replace(known.training, days=days))
     examples = Examples.of(known, label_positions=1, most=100)
     assert examples.histories.query_days.tolist() == [9]  # 6 and the median of 2 and 4
-    assert examples.histories.query_days.tolist() == expected_days(examples.histories.baskets).tolist()
 
 
 def test_a_label_changes_neither_its_features_nor_the_statistics():
@@ -65,14 +64,6 @@ def test_other_histories_have_the_scale_of_the_training_rows():
     standard = (40 - training.features[:, count].mean()) / training.features[:, count].std()
     assert other.standardised(scale).features[0, count] == pytest.approx(np.log1p(standard), rel=1e-4)
     assert np.abs(training.standardised(scale).features[:, count].sum()) < len(training.item)
-
-
-def test_a_sample_of_users_depends_on_their_ids_alone():
-    everybody = baskets_of({user: [[1]] for user in range(1, 101)})
-    half = everybody.take(np.arange(0, 100, 2))
-    chosen = sample(everybody, 20).subject_id
-    assert len(chosen) == 20
-    assert set(chosen) & set(half.subject_id) <= set(sample(half, 20).subject_id)
 
 
 def test_pairs_of_some_users_are_theirs():

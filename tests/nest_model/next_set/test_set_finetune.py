@@ -15,7 +15,7 @@ from nest_model.next_set.set_forms import NestSetOptions, SetOptions
 from nest_model.next_set.system import Tools
 from nest_model.training.telemetry import NullTelemetry
 from tests.support.factories.baskets import VOCAB_SIZE, write_item_vocab
-from tests.support.factories.histories import baskets_of
+from tests.support.factories.histories import baskets_of, no_test_users
 from tests.support.factories.ragged import seeded_model
 
 CONFIG = ModelConfig(
@@ -37,8 +37,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
 
 
 def known() -> Known:
-    training = baskets_of(EIGHT, product_id=PRODUCTS)
-    return Known(training, training.take(np.array([], dtype=np.int64)))
+    return no_test_users(baskets_of(EIGHT, product_id=PRODUCTS))
 
 
 def questions_by_heart() -> Histories:
@@ -96,6 +95,6 @@ def test_features_alone_need_no_backbone(tools: Tools):
 
 def test_users_of_one_basket_leave_nothing_to_learn_and_all_to_rank(tools: Tools):
     training = known().training
-    alone = Known(training.first(np.ones(8, dtype=np.int64)), training.take(np.array([], dtype=np.int64)))
+    alone = no_test_users(training.first(np.ones(8, dtype=np.int64)))
     fitted = set_finetune.fit("hybrid", alone, None, options_of(), 0, tools)
     assert np.isfinite(fitted.rank(questions_by_heart(), 5).scores).all()

@@ -8,21 +8,16 @@ import pytest
 from nest_model.next_set import tifuknn
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import OwnCounts
-from nest_model.next_set.questions import Known
 from nest_model.next_set.ranking import NO_PRODUCT, Ranking
 from nest_model.next_set.tifuknn import Neighbours, TifuknnOptions, user_vectors
 from nest_model.training.telemetry import NullTelemetry
-from tests.support.factories.histories import baskets_of, histories_of, random_shop
+from tests.support.factories.histories import baskets_of, histories_of, no_test_users, random_shop
 
 K = 5
 
 
-def known_of(training: Baskets) -> Known:
-    return Known(training, training.take(np.array([], dtype=np.int64)))
-
-
 def rank(training: Baskets, queries: Baskets, **options: object) -> Ranking:
-    fitted = Neighbours(known_of(training), TifuknnOptions(**options), NullTelemetry())
+    fitted = Neighbours(no_test_users(training), TifuknnOptions(**options), NullTelemetry())
     return fitted.rank(histories_of(queries), K)
 
 
@@ -107,7 +102,7 @@ def test_every_list_is_optimal_under_the_dense_reference(m: int, k: int) -> None
 def test_user_alone_in_one_group_is_decayed_counts(decay: float) -> None:
     training, queries = split_shop(3)
     ranking = rank(training, queries, alpha=1, m=1, r_b=decay)
-    counts = OwnCounts(known_of(training), decay=decay, tie="popular").rank(histories_of(queries), K)
+    counts = OwnCounts(no_test_users(training), decay=decay, tie="popular").rank(histories_of(queries), K)
     np.testing.assert_array_equal(ranking.product_id, counts.product_id)
 
 
@@ -171,7 +166,7 @@ def test_users_whose_distances_differ_by_rounding_alone_are_equally_near() -> No
     baskets = baskets_of(shop)
     training, query = baskets.take(np.arange(20)), baskets.take(np.array([20]))
     for neighbours in range(1, 6):
-        fitted = Neighbours(known_of(training), TifuknnOptions(k=neighbours, alpha=0), NullTelemetry())
+        fitted = Neighbours(no_test_users(training), TifuknnOptions(k=neighbours, alpha=0), NullTelemetry())
         listed = fitted.rank(histories_of(query), 200).product_id[0]
         assert set(listed[listed != NO_PRODUCT] // 10) == set(range(neighbours))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -104,9 +105,9 @@ def random_users(users: int, products: int, *, seed: int = 0, first: int = 1) ->
     return shop
 
 
-def no_test_users(training: Baskets) -> Known:
+def no_test_users(training: Baskets, **fields: Any) -> Known:
     """Return what is known where there are no test users."""
-    return Known(training, training.take(np.empty(0, dtype=np.int64)))
+    return Known(training, training.take(np.empty(0, dtype=np.int64)), **fields)
 
 
 def cpu_tools(scratch: Path) -> Tools:

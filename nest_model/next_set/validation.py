@@ -1,0 +1,78 @@
+"""The validation users' scores of a system while it learns, and the epoch they choose.
+
+A choice reads the exact scores; what is written or shown of them is withheld where they are of under eleven users.
+"""
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nest_model.next_set.metrics import score_rankings
+from nest_model.next_set.questions import Questions
+from nest_model.next_set.ranking import K
+from nest_model.next_set.system import Fitted
+from nest_model.training.telemetry import Telemetry
+from schemas.suppress import SMALLEST_SHOWN
+
+if TYPE_CHECKING:
+    from torch import nn
+
+VALIDATION_USERS = 2_000
+"""How many validation users decide when to stop, of a large shop."""
+
+
+def validation_scores(
+    fitted: Fitted, validation: Questions, *, system: str = "next baskets"
+) -> dict[str, float]:
+    """Return the exact NDCG and recall of the validation users, for choices alone; `system` is named in an error.
+
+    Raises:
+        NestError: a list is invalid.
+    """
+    ranking = fitted.rank(validation.histories, K)
+    scores = score_rankings(ranking, validation, K, system=system)
+    return {name: float(scores.values[name].mean()) for name in ("ndcg", "recall")}
+
+
+def disclosable(scores: Mapping[str, float], validation: Questions) -> dict[str, float]:
+    """Return the scores, or none of them where they are of under eleven users."""
+    return dict(scores) if len(validation) >= SMALLEST_SHOWN else {}
+
+
+def few(validation: Questions) -> Questions:
+    """Return at most VALIDATION_USERS questions, evenly spread."""
+    return validation.take(np.arange(0, len(validation), -(-len(validation) // VALIDATION_USERS)))
+
+
+class BestEpoch:
+    """The weights of the epoch with the highest NDCG on the validation users, the earliest of equals.
+
+    Args:
+        fitted: ranks with `model` as it is at the time.
+        validation: None: the last epoch is the best.
+    """
+
+    def __init__(
+        self, model: "nn.Module", fitted: Fitted, validation: Questions | None, telemetry: Telemetry
+    ) -> None:
+        self._model, self._fitted, self._telemetry = model, fitted, telemetry
+        self._validation = validation
+        self._ndcg = -math.inf
+        self._weights: dict[str, Any] | None = None
+
+    def score(self, epoch: int) -> None:
+        """Score the model as it is after an epoch, and keep its weights if it is the best."""
+        if self._validation is None:
+            return
+        scores = validation_scores(self._fitted, self._validation)
+        self._telemetry.evaluation(epoch, disclosable(scores, self._validation))
+        if scores["ndcg"] > self._ndcg:
+            self._ndcg, self._weights = scores["ndcg"], copy.deepcopy(self._model.state_dict())
+
+    def restore(self) -> None:
+        """Leave the model as it was after its best epoch."""
+        if self._weights is not None:
+            self._model.load_state_dict(self._weights)

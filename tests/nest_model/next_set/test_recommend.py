@@ -1,0 +1,123 @@
+"""Lists for users nobody scores: the system that was scored, fitted again on the shop as it is."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nest_model.__main__ import main
+from schemas.contract import read_table
+from schemas.tables.next_sets import RANKINGS
+from tests.support.factories.shops import ShopFiles, Shopper, random_shoppers, write_shop
+
+SYSTEMS = ("lightgbm", "decayed")
+
+
+def run(command: str, shop: ShopFiles, out: Path, *flags: str) -> int:
+    paths = [f"--{name}={path}" for name, path in shop.paths.items()]
+    return main([command, *paths, f"--out={out}", "--device=cpu", "--threads=1", *flags])
+
+
+def lists_of(file: Path) -> dict[int, list[int]]:
+    table = read_table(file, RANKINGS)
+    assert set(table["seed"].to_pylist()) == {42}
+    return dict(zip(table["subject_id"].to_pylist(), table["product_ids"].to_pylist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> ShopFiles:
+    return write_shop(tmp_path_factory.mktemp("shop"), random_shoppers(3, users=60))
+
+
+def score(shop: ShopFiles, out: Path, *flags: str) -> Path:
+    # the hidden orders' questions are about whole visible histories, as recommendations are
+    question = ("--target=held_out", f"--raw={shop.root}", "--query-time=expected")
+    assert run("next-basket", shop, out, *question, "--points=2", "--seeds=42", *flags) == 0
+    return out
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_lists_are_those_of_the_scored_run(name: str, shop: ShopFiles, tmp_path: Path):
+    fast = ["--option=trees=5", "--option=min_leaf=5"] if name == "lightgbm" else []
+    scored = score(shop, tmp_path / "scored", f"--system={name}", "--training-users=12", *fast)
+    assert run("recommend", shop, tmp_path / "lists", f"--scored={scored}") == 0
+    lists = lists_of(tmp_path / "lists" / "recommendations.parquet")
+    ranked = lists_of(scored / "rankings.parquet")
+    assert {*ranked} < {*lists}
+    assert all(lists[user][: len(products[:10])] == products[:10] for user, products in ranked.items())
+    # a sample of twelve users learns something else than all of them do
+    everybody = score(shop, tmp_path / "all", f"--system={name}", "--training-users=0", *fast)
+    if name == "lightgbm":
+        assert lists_of(everybody / "rankings.parquet") != ranked
+
+
+def test_new_users_have_lists_of_the_shop_s_products(shop: ShopFiles, tmp_path: Path):
+    scored = score(shop, tmp_path / "scored", "--system=decayed")
+    known = shop.read().known.training.product_id.tolist()
+    new = write_shop(
+        tmp_path / "new", {900: Shopper("test", [[known[0], 5], [known[0]]]), 901: Shopper("test", [[5]])}
+    )
+    flags = [f"--scored={scored}", f"--users={new.paths['baskets']}", "--top=3"]
+    assert run("recommend", shop, tmp_path / "lists", *flags) == 0
+    lists = lists_of(tmp_path / "lists" / "recommendations.parquet")
+    assert [*lists] == [900]  # the other bought nothing that the shop knows
+    assert lists[900][0] == known[0]
+    assert len({*lists[900]}) == 3
+    assert {*lists[900]} <= {*known}
+
+
+def message_of(capfd: pytest.CaptureFixture) -> str:
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file; give the output folder of a finished next-basket run"),
+        ({"auroc": 0.7}, "not written by this version of next-basket; run next-basket again"),
+    ],
+)
+def test_folder_of_another_run_is_refused(
+    content: dict | None, message: str, shop: ShopFiles, tmp_path: Path, capfd: pytest.CaptureFixture
+):
+    if content is not None:
+        (tmp_path / "metrics.json").write_text(json.dumps(content))
+    assert run("recommend", shop, tmp_path / "lists", f"--scored={tmp_path}") == 2
+    assert message in message_of(capfd)
+    assert not (tmp_path / "lists" / "recommendations.parquet").exists()
+
+
+def test_another_backbone_than_the_scored_is_refused(
+    shop: ShopFiles, tmp_path: Path, capfd: pytest.CaptureFixture
+):
+    scored = score(shop, tmp_path / "scored", "--system=decayed")
+    card = json.loads((scored / "metrics.json").read_text())
+    (scored / "metrics.json").write_text(json.dumps(card | {"system": "nest", "backbone_sha256": ["a", "b"]}))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "vocab.parquet").write_bytes(b"of another model")
+    flags = [
+        f"--scored={scored}",
+        f"--pretrained={tmp_path / 'model'}",
+        f"--vocab={tmp_path / 'vocab.parquet'}",
+    ]
+    assert run("recommend", shop, tmp_path / "lists", *flags) == 2
+    assert "not the pretrained NEST, or not the vocabulary, that nest was scored with" in message_of(capfd)
+
+
+@pytest.mark.parametrize("users", [{7: Shopper("test", [[5]])}, {7: Shopper("test", [[]])}])
+def test_users_without_a_product_of_the_shop_are_refused(
+    users: dict[int, Shopper], shop: ShopFiles, tmp_path: Path, capfd: pytest.CaptureFixture
+):
+    scored = score(shop, tmp_path / "scored", "--system=decayed")
+    new = write_shop(tmp_path / "new", users)
+    flags: Sequence[str] = [f"--scored={scored}", f"--users={new.paths['baskets']}"]
+    assert run("recommend", shop, tmp_path / "lists", *flags) == 2
+    assert "no basket holds a product of the shop" in message_of(capfd)
+
+
+def test_list_of_no_product_is_refused(shop: ShopFiles, tmp_path: Path, capfd: pytest.CaptureFixture):
+    with pytest.raises(SystemExit, match="2"):
+        run("recommend", shop, tmp_path, f"--scored={tmp_path}", "--top=0")
+    assert "argument --top: '0' is no whole number of 1 or more" in capfd.readouterr().err
