@@ -44,8 +44,8 @@ def mask_rows(rows: Rows, masking: Masking, share: float, rng: np.random.Generat
     """
     users, user = len(rows), rows.user_of_row
     is_product = rows.tokens >= FIRST
-    drawn = _drawn(rows, is_product, share, rng, together=masking == "all_occurrences")
-    is_of_question = _drawn_baskets(rows, rng)[user] == rows.positions
+    is_masked = _masked_lines(rows, is_product, share, rng, together=masking == "all_occurrences")
+    is_of_question = _random_positions(rows, rng)[user] == rows.positions
     asks_basket = rng.random(users) < {"last_basket": 1.0, "joint": 0.5}.get(masking, 0.0)
     asks_basket &= np.bincount(user[is_of_question & is_product], minlength=users) > 0
     is_of_asking = asks_basket[user]
@@ -55,7 +55,7 @@ def mask_rows(rows: Rows, masking: Masking, share: float, rng: np.random.Generat
         question_rows  # of equal users the last assignment stays: the first row
     )
 
-    is_target = is_product & np.where(is_of_asking, is_of_question, drawn)
+    is_target = is_product & np.where(is_of_asking, is_of_question, is_masked)
     guessed_at = np.where(is_of_asking, first_asked[user], np.arange(len(user)))
     is_after = rows.positions > rows.positions[first_asked][user]
     is_first_asked = guessed_at == np.arange(len(user))
@@ -71,7 +71,7 @@ def mask_rows(rows: Rows, masking: Masking, share: float, rng: np.random.Generat
     return MaskedRows(visible_rows, place[guessed_at[is_target]], rows.tokens[is_target])
 
 
-def _drawn(
+def _masked_lines(
     rows: Rows, is_product: np.ndarray, share: float, rng: np.random.Generator, *, together: bool
 ) -> np.ndarray:
     """Return the lines to mask, bool [rows]: those with a draw below `share`, and each user's lowest draw."""
@@ -85,13 +85,13 @@ def _drawn(
     draws = np.where(is_product, draws, np.inf)
     lowest = np.full(len(rows), np.inf)
     np.minimum.at(lowest, user, draws)
-    is_drawn: np.ndarray = is_product & ((draws < share) | (draws == lowest[user]))
-    return is_drawn
+    is_masked: np.ndarray = is_product & ((draws < share) | (draws == lowest[user]))
+    return is_masked
 
 
-def _drawn_baskets(rows: Rows, rng: np.random.Generator) -> np.ndarray:
+def _random_positions(rows: Rows, rng: np.random.Generator) -> np.ndarray:
     """Return the position of the basket asked for of each user, i64 [users]: any but the first of several."""
     last = rows.positions[rows.offsets[1:] - 1]
     lowest = np.minimum(2, last)
-    drawn: np.ndarray = rng.integers(lowest, last + 1)
-    return drawn
+    positions: np.ndarray = rng.integers(lowest, last + 1)
+    return positions

@@ -150,13 +150,13 @@ def _rows(matrix: sparse.csr_matrix) -> list[slice]:
 def _highest(scores: sparse.csr_matrix, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return user, item and score of what can be among each user's best k: all that equals the k-th, no zero."""
     values = _without_rounding(scores.data)
-    kept = []
+    places_of_user = []
     for row in _rows(scores):
         own = values[row]
         threshold = np.partition(own, len(own) - k)[len(own) - k] if len(own) > k else 0.0
-        kept.append(row.start + np.flatnonzero((own >= threshold) & (own > 0)))
-    user = np.repeat(np.arange(len(kept)), [len(places) for places in kept])
-    places = np.concatenate(kept)
+        places_of_user.append(row.start + np.flatnonzero((own >= threshold) & (own > 0)))
+    user = np.repeat(np.arange(len(places_of_user)), [len(places) for places in places_of_user])
+    places = np.concatenate(places_of_user)
     return user, scores.indices[places], values[places]
 
 

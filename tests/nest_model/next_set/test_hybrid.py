@@ -104,14 +104,27 @@ def test_random_table_has_the_norms_of_the_encoder_s_rows():
 def test_other_user_is_never_the_user_and_does_not_depend_on_the_block(tmp_path: Path):
     baskets = shop()
     users = OtherUsers(EncodedUsers(CountingEncoder(), "key", tmp_path), no_test_users(baskets))
-    users.vectors = torch.arange(20.0)[:, None]  # says whose vector it is
+    users.vectors = torch.arange(float(len(users.subject_id)))[:, None]  # says whose vector it is
     picked = users.features(baskets.subject_id, lambda: pytest.fail("reads no history"))[:, 0].long().numpy()
-    assert not (baskets.subject_id[picked] == baskets.subject_id).any()
+    assert not (users.subject_id[picked] == baskets.subject_id).any()
     alone = [
         users.features(baskets.subject_id[[place]], lambda: pytest.fail("reads"))[0, 0] for place in range(20)
     ]
     assert picked.tolist() == [int(place) for place in alone]
     assert len(set(picked.tolist())) > 5
+
+
+def test_other_user_s_vector_holds_nothing_of_a_last_basket(tmp_path: Path):
+    baskets, encoder = shop(), CountingEncoder()
+    baskets = baskets.first(np.where(np.arange(20) == 4, 1, baskets.lengths))
+    users = OtherUsers(EncodedUsers(encoder, "key", tmp_path), no_test_users(baskets))
+    (histories,) = encoder.histories
+    lengths = dict(zip(baskets.subject_id.tolist(), baskets.lengths.tolist(), strict=True))
+    expected = {user: length - 1 for user, length in lengths.items() if length > 1}
+    assert len(expected) == 19  # of a user with one basket nothing can be read
+    subject_id = histories.baskets.subject_id.tolist()
+    assert dict(zip(subject_id, histories.baskets.lengths.tolist(), strict=True)) == expected
+    assert users.vectors.shape == (len(expected), D)
 
 
 def test_absent_user_is_a_vector_of_zeros_of_the_same_size():

@@ -102,6 +102,13 @@ def test_an_index_row_takes_nine_bytes():
     assert rows.pair.itemsize + rows.label.itemsize + rows.count.itemsize == 9
 
 
+def test_more_gaps_than_a_byte_holds_are_all_gaps():
+    baskets = baskets_of({1: [[1]] * 12})
+    rows = training_rows(baskets, everything(baskets), 1)
+    assert rows.count.dtype == np.uint8
+    np.testing.assert_array_equal(rows.batch(np.array([0]), 300).gaps, np.ones(11))
+
+
 def test_users_with_one_basket_have_no_rows():
     baskets = baskets_of({1: [[1, 2]], 2: [[2]]})
     assert len(training_rows(baskets, everything(baskets), 5)) == 0
