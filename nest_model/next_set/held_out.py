@@ -24,7 +24,7 @@ def read_held_out(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     if path is None:
         raise InputError(
             f"held_out: no such file in {folder} ({', '.join(HELD_OUT_FILES)}); the published files do not include it. "
-            "Set NEST_INSTACART_TARGET=last_visible."
+            "Ask for the last visible basket instead: --target last_visible, or NEST_INSTACART_TARGET=last_visible."
         )
     try:
         if path.suffix == ".parquet":

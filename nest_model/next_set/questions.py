@@ -21,6 +21,7 @@ from nest_model.next_set.held_out import read_held_out
 from nest_model.next_set.pairs import Pairs, sorted_distinct
 from schemas.contract import read_table
 from schemas.errors import InputError, NestError
+from schemas.suppress import suppress_small
 from schemas.tables.events import SUBJECTS
 from schemas.tables.seqset import TARGET_HIDDEN
 
@@ -221,9 +222,11 @@ class _Parts:
             validation = self._questions(*roles, is_known, known, None)
         test = self._questions(self.is_test, self.is_test_target, is_known, known, held_out)
         if not len(test):
+            left_out = {reason: suppress_small(count) for reason, count in test.left_out.items()}
             raise NestError(
-                "subjects: no user of the test split has a basket to predict and an earlier one "
-                f"({', '.join(f'{reason}: {count:,}' for reason, count in test.left_out.items())})."
+                f"{'baskets' if held_out is None else 'held_out'}: no test user has both products to predict and an "
+                f"earlier basket (users without products to predict: {left_out['no_target']}, without an earlier "
+                f"basket: {left_out['no_history']}). Check that all files are of one shop."
             )
         return Shop(known, validation or None, test)  # without a question, it is false
 
