@@ -3,6 +3,11 @@
 The published gate has a weight for every pair of products, which a shop of 50,000 cannot hold. Here a product's gate
 reads the product's own share of the user's baskets. Attention is by products of states, so that histories may have any
 length. One basket is asked for, so the decoder makes one step.
+
+Where training starts is ours too. As published, gates start half open and logits at zero: the user's own products lead
+by half their shares, whatever anybody bought next overtakes them within some dozens of steps, and the gates, which move
+by about the learning rate a step, need thousands to open. A shop of a thousand users has some hundreds. So gates start
+open, and the decoder's logits below any share.
 """
 
 import math
@@ -57,9 +62,13 @@ class DiagonalSets2Sets(nn.Module):
 
     Args:
         is_seen: bool [products], whether training knows the product; others are read as zeros.
+        start_gate: the logit of every gate before training.
+        start_level: the decoder's logit of every product before training, up to the random weights.
     """
 
-    def __init__(self, is_seen: Tensor, hidden: int) -> None:
+    def __init__(
+        self, is_seen: Tensor, hidden: int, *, start_gate: float = 0.0, start_level: float = 0.0
+    ) -> None:
         super().__init__()
         products = len(is_seen)
         self.read = nn.Embedding(products, hidden)
@@ -71,9 +80,10 @@ class DiagonalSets2Sets(nn.Module):
         self.query = nn.Linear(2 * hidden, hidden, bias=False)
         self.combine = nn.Linear(2 * hidden, hidden)
         self.decoder = nn.GRUCell(hidden, hidden)
-        self.out = nn.Linear(hidden, products, bias=False)
+        self.out = nn.Linear(hidden, products)
+        nn.init.constant_(self.out.bias, start_level)
         self.gate_weight = nn.Parameter(torch.zeros(products))
-        self.gate_bias = nn.Parameter(torch.zeros(products))
+        self.gate_bias = nn.Parameter(torch.full((products,), start_gate))
 
     def forward(self, batch: HistoryBatch) -> Tensor:
         """Return the logits, f32 [users, products]."""
@@ -115,6 +125,17 @@ class DiagonalSets2Sets(nn.Module):
         return logits
 
 
+def product_weights(popularity: Tensor, power: float) -> Tensor:
+    """Return the weight of each product's square in the loss, f32 [products]: of rare products high, of unseen ones 0.
+
+    Args:
+        popularity: f32 [products], training baskets that hold the product.
+        power: of the highest popularity over the product's.
+    """
+    ratio = popularity.max() / popularity.clamp_min(1)
+    return torch.where(popularity > 0, ratio**power, 0.0)
+
+
 def set_loss(logits: Tensor, truth: Tensor, weights: Tensor, pair_weight: float) -> Tensor:
     """Return the mean loss of the users: weighted squares of softmax(logits) - truth, and the pairs' term.
 
@@ -123,7 +144,7 @@ def set_loss(logits: Tensor, truth: Tensor, weights: Tensor, pair_weight: float)
     Args:
         logits: f32 [users, products].
         truth: f32 [users, products], 1 for what the next basket holds.
-        weights: f32 [products], of rare products high.
+        weights: f32 [products].
     """
     shares = logits.softmax(dim=1)
     squares = (weights * (shares - truth).square()).sum(dim=1)
@@ -172,9 +193,11 @@ def fit_sets2sets(
     popularity = torch.from_numpy(everybody.popularity).float()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = DiagonalSets2Sets(popularity > 0, options.hidden).to(device)
+        model = DiagonalSets2Sets(
+            popularity > 0, options.hidden, start_gate=options.start_gate, start_level=options.start_level
+        ).to(device)
     fitted = FittedSets2Sets(model, everybody, device)
-    weights = torch.where(popularity > 0, popularity.max() / popularity.clamp_min(1), 0.0).to(device)
+    weights = product_weights(popularity, options.weight_power).to(device)
     labelled = known.training.take(np.flatnonzero(known.training.lengths > 1))
     optimizer = torch.optim.Adam(model.parameters(), options.rate)
     shuffle = np.random.default_rng(seed)

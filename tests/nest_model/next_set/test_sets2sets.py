@@ -1,22 +1,37 @@
-"""Sets2Sets: the pairs' term equals the double loop, the gate is the spec's, and training repeats itself."""
+"""Sets2Sets: the pairs' term is the double loop's, the gate the spec's, training repeats itself and stays up."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from nest_model.next_set import sets2sets
 from nest_model.next_set.systems.sets2sets import SYSTEM
+from nest_model.training.telemetry import NullTelemetry
 from tests.support.factories.histories import (
     baskets_of,
     cpu_tools,
     histories_of_users,
+    last_basket_questions,
     no_test_users,
     random_users,
 )
 
 PRODUCTS = list(range(1, 16))
 CPU = torch.device("cpu")
+
+
+class Recorder(NullTelemetry):
+    """Telemetry that keeps the NDCG of each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.ndcg = []
+
+    def evaluation(self, step, values):
+        self.ndcg.append(values["ndcg"])
 
 
 def fit(tmp_path, users, products=PRODUCTS, seed=1, **options):
@@ -59,11 +74,43 @@ def test_logits_are_those_of_the_formula():
     torch.testing.assert_close(logits, torch.where(f > 0, z * (1 - g) + f * g, z))
 
 
+def test_gates_and_logits_start_where_the_options_say():
+    model = sets2sets.DiagonalSets2Sets(torch.ones(4, dtype=torch.bool), 3, start_gate=5.0, start_level=-8.0)
+    logits = model(sets2sets.HistoryBatch.of(baskets_of({1: [[0, 1], [0]]}, [0, 1, 2, 3]), CPU))[0].detach()
+    z, gate = logits.new_tensor([-8.0] * 4), 1 / (1 + math.exp(-5))
+    f = logits.new_tensor([1, 0.5, 0, 0])
+    torch.testing.assert_close(logits[:2], z[:2] * (1 - gate) + f[:2] * gate, atol=0.02, rtol=0)
+    torch.testing.assert_close(logits[2:], z[2:], atol=2.0, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("power", "weights"), [(0.0, [1, 1, 1, 0]), (0.5, [1, 2, 4, 0]), (1.0, [1, 4, 16, 0])]
+)
+def test_weights_are_powers_of_the_rarity(power, weights):
+    found = sets2sets.product_weights(torch.tensor([16.0, 4.0, 1.0, 0.0]), power)
+    assert found.tolist() == weights
+
+
+def test_training_does_not_forget_the_users_own_products(tmp_path):
+    products = range(1, 401)
+    recorder = Recorder()
+    tools = replace(cpu_tools(tmp_path), telemetry=recorder)
+    known = no_test_users(baskets_of(random_users(300, 400), products))
+    asked = {
+        user: baskets
+        for user, baskets in random_users(80, 400, seed=1, first=1000).items()
+        if len(baskets) > 1
+    }
+    SYSTEM(SYSTEM.Options(), tools).fit(known, last_basket_questions(baskets_of(asked, products)), 1)
+    assert recorder.ndcg[-1] >= 0.9 * max(recorder.ndcg), recorder.ndcg
+    assert recorder.ndcg[-1] >= 0.5, recorder.ndcg
+
+
 def test_parameters_are_those_of_the_closed_form():
     products, h = 4, 3
     model = sets2sets.DiagonalSets2Sets(torch.ones(products, dtype=torch.bool), h)
     grus = 2 * (2 * 3 * h * h + 2 * 3 * h)
-    count = products * (3 * h + 2) + grus + 2 * h * h + 2 * h * h + h
+    count = products * (3 * h + 3) + grus + 2 * h * h + 2 * h * h + h
     assert sum(weight.numel() for weight in model.parameters()) == count
 
 
