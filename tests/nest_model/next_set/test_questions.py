@@ -200,7 +200,10 @@ def test_no_validation_user_who_can_be_asked_is_no_validation(validation: Shoppe
 
 def test_nobody_with_a_history_is_an_error_that_counts_reasons(tmp_path: Path):
     shoppers = {1: SHOPPERS[1], 5: SHOPPERS[5], 6: Shopper("test", [[]], hidden=[1])}
-    with pytest.raises(NestError, match=r"no test user has .*without products to predict: < 11, without an earlier basket: < 11"):
+    with pytest.raises(
+        NestError,
+        match=r"no test user has .*without products to predict: < 11, without an earlier basket: < 11",
+    ):
         read(tmp_path, "last_visible", shoppers)
 
 
