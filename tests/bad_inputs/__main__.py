@@ -47,7 +47,7 @@ rows see [docs/instacart.md](instacart.md), and for MEDS datasets [docs/meds.md]
 | a line of an unknown order | Instacart | read, counted as `unknown_order` | above 0.1 % refused: other release |
 | a line of an unknown product | Instacart | read, counted as `unknown_product` | above 0.1 % refused: other release |
 | a line of a test order | Instacart | read, counted as `hidden_order` | withheld data are not an input |
-| `held_out` missing, unreadable, or of orders that are not hidden | next baskets | refused: file, count | wrong scores |
+| `held_out` missing, unreadable, or of visible orders | next baskets | refused: file, count | wrong scores |
 | a line twice, a product in no table | `held_out` | read | a target is a set; what has no name is missed |
 | a user with one order, or none of products | next baskets | not asked, counted by reason | no history, or no answer |
 | fewer users than neighbours, fewer products than places | next baskets | read | lists are short |
