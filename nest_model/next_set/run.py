@@ -202,7 +202,7 @@ def _tuned(
     tools: Tools,
     count: int,
     seed: int,
-    state: "State",
+    state: State,
 ) -> tuple[list[tuning.Trial], dict[str, Any]]:
     """Return the trials of the search and the options it chose; none under the published protocol."""
     default = system.Options(**fixed).model_dump()
@@ -223,7 +223,7 @@ def _tuned(
 
 
 def _ranked(
-    system: type[System], options: Mapping[str, Any], shop: Shop, tools: Tools, seed: int, state: "State"
+    system: type[System], options: Mapping[str, Any], shop: Shop, tools: Tools, seed: int, state: State
 ) -> tuple[Ranking, dict[str, Any]]:
     """Return the test users' lists of one seed, with their cost and their validation score.
 

@@ -9,7 +9,7 @@ RANKINGS = pa.schema(
         column("seed", pa.int64(), "seed of the system"),
         column("subject_id", pa.int64(), "the buyer"),
         column("product_ids", pa.list_(pa.int64()), "ranked products, best first; a list can be short"),
-        column("scores", pa.list_(pa.float32()), "score of each, by which they are ranked"),
+        column("scores", pa.list_(pa.float64()), "score of each, by which they are ranked"),
     ],
     metadata={"contract": "nbr_rankings/1"},
 )
