@@ -157,10 +157,12 @@ def set_loss(logits: Tensor, truth: Tensor, weights: Tensor, pair_weight: float)
 class FittedSets2Sets(Fitted):
     """A model and what ranking needs beside it."""
 
-    def __init__(self, model: DiagonalSets2Sets, everybody: Everybody, device: torch.device) -> None:
+    def __init__(
+        self, model: DiagonalSets2Sets, everybody: Everybody, is_seen: np.ndarray, device: torch.device
+    ) -> None:
         self.model, self.everybody, self._device = model, everybody, device
         self.nameable = everybody.product_id
-        self._is_seen = everybody.popularity > 0
+        self._is_seen = is_seen
 
     def rank(self, histories: Histories, k: int) -> Ranking:
         self.model.eval()
@@ -190,13 +192,15 @@ def fit_sets2sets(
     """
     device = tools.fabric().device
     everybody = Everybody(known)
-    popularity = torch.from_numpy(everybody.popularity).float()
+    # of the users it trains on, who may be a sample: what none of them bought has no trained row
+    counts = np.bincount(known.training.items, minlength=known.training.products)
+    popularity = torch.from_numpy(counts).float()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = DiagonalSets2Sets(
             popularity > 0, options.hidden, start_gate=options.start_gate, start_level=options.start_level
         ).to(device)
-    fitted = FittedSets2Sets(model, everybody, device)
+    fitted = FittedSets2Sets(model, everybody, counts > 0, device)
     weights = product_weights(popularity, options.weight_power).to(device)
     labelled = known.training.take(np.flatnonzero(known.training.lengths > 1))
     optimizer = torch.optim.Adam(model.parameters(), options.rate)
