@@ -51,6 +51,7 @@ def system_asset(name: str) -> dg.AssetsDefinition:
         ),
         description=f"{system.about} Tuned on validation users, scored on test users.",
         owners=RESEARCH_TEAM,
+        op_tags={"dagster/priority": "-1"},  # the pretraining, for which most systems wait, starts first
     )
     @with_clear_errors
     def recommendations(

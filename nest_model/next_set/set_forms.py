@@ -69,7 +69,12 @@ class SetFineTuning(System):
     form: ClassVar[Form]
     Options: ClassVar[type[SetOptions]] = NestSetOptions
     search = NEST_SEARCH
-    quick = {"epochs": 1, "label_positions": 1, "examples": 500}
+    quick: ClassVar[Mapping[str, Any]] = {
+        "epochs": 1,
+        "label_positions": 1,
+        "examples": 500,
+        "backbone_rate": 0.0,
+    }
     traits = Traits(uses_query_time=True, has_random_start=True)
     reads_backbone = True
     learns_on_encoder = True

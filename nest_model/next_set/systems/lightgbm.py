@@ -20,6 +20,7 @@ class Lightgbm(System):
         "columns": (0.5, 0.8, 1.0),
         "l2": (0.0, 1.0, 10.0),
     }
+    quick = {"queries": 500}
     traits = Traits(uses_query_time=True, has_random_start=True)
 
     def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:

@@ -9,6 +9,7 @@ class NestFeatures(SetFineTuning):
     form = "features"
     learns_on_encoder = False  # it reads none
     Options = SetOptions
+    quick = {name: value for name, value in SetFineTuning.quick.items() if name in SetOptions.model_fields}
     search = HEAD_SEARCH
     is_control = True
     reads_backbone = False

@@ -419,5 +419,11 @@ def test_killed_and_resumed_run_writes_the_same_bytes(
         )
 
 
+@every_system
+def test_options_of_a_short_demonstration_are_options_of_the_system(name: str):
+    system = load_system(name)
+    assert system.Options(**system.quick).model_dump().keys() >= system.quick.keys()
+
+
 def test_only_systems_there_are_have_exceptions():
     assert {*NOT_PERSONAL, *FILLED} <= {*names()}
