@@ -27,12 +27,13 @@ def has_scores(metrics: Mapping[str, Any]) -> bool:
 
 
 def sentences(metrics: Mapping[str, Any]) -> list[str]:
-    """Return what a reader should know first: the winner and the yardstick, and what NEST adds."""
+    """Return what a reader should know first: that NEST adds nothing for sure, if so, then the winner; else after it."""
     if not has_scores(metrics):
         return ["Every score is withheld: there are under eleven test users."]
     rows = {row["name"]: row for row in metrics["rows"]}
     systems = {name: row for name, row in rows.items() if not row["is_control"]}
-    return [_winner(metrics, systems), *_what_nest_adds(metrics, rows)]
+    winner, nest = _winner(metrics, systems), _what_nest_adds(metrics, rows)
+    return [winner, *nest] if _surely_adds(metrics) else [*nest, winner]
 
 
 def _what_nest_adds(metrics: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
@@ -42,7 +43,7 @@ def _what_nest_adds(metrics: Mapping[str, Any], rows: Mapping[str, Any]) -> list
         return []
     differences = metrics["best_nest_less"].values()
     lead = "It is not sure that NEST adds anything"
-    if all(less["low"] > 0 for less in differences):
+    if _surely_adds(metrics):
         lead = "NEST adds something"
     elif all(less["high"] < 0 for less in differences):
         lead = "NEST surely adds nothing"
@@ -51,6 +52,11 @@ def _what_nest_adds(metrics: Mapping[str, Any], rows: Mapping[str, Any]) -> list
         for name, less in metrics["best_nest_less"].items()
     ]
     return [f"{lead}: the NDCG@10 of its best form, {best['title']}, {' and '.join(parts)}."]
+
+
+def _surely_adds(metrics: Mapping[str, Any]) -> bool:
+    """Return whether the best form of NEST surely beats the features it is given and trees on them."""
+    return all(less["low"] > 0 for less in metrics["best_nest_less"].values())
 
 
 def _winner(metrics: Mapping[str, Any], rows: Mapping[str, Any]) -> str:

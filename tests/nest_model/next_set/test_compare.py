@@ -195,14 +195,15 @@ def sentences_of(tmp_path: Path, **systems: tuple[float | np.ndarray, float | No
 
 
 def test_what_nest_adds_is_said_with_the_interval_of_the_difference(tmp_path: Path):
-    _, nest = sentences_of(tmp_path, blend=(0.2, 0.2), lightgbm=(0.4, 0.4), nest_hybrid=(0.3, 0.3))
+    nest, winner = sentences_of(tmp_path, blend=(0.2, 0.2), lightgbm=(0.4, 0.4), nest_hybrid=(0.3, 0.3))
     lead = "NEST surely adds nothing: the NDCG@10 of its best form, NEST_HYBRID, less LIGHTGBM's is −0.100"
     assert nest.startswith(lead)
+    assert winner.startswith("LIGHTGBM recommends best")
 
 
 def test_difference_within_chance_is_not_said_to_be_sure(tmp_path: Path):
     noisy = 0.3 + np.where(np.arange(USERS) % 2, 0.25, -0.24)
-    _, nest = sentences_of(
+    nest, _ = sentences_of(
         tmp_path, blend=(0.2, 0.2), lightgbm=(0.2, 0.25), nest_features=(0.3, 0.3), nest_hybrid=(noisy, 0.3)
     )
     assert nest.startswith("It is not sure that NEST adds anything")
@@ -211,11 +212,19 @@ def test_difference_within_chance_is_not_said_to_be_sure(tmp_path: Path):
 
 
 def test_winner_is_the_choice_of_the_validation_users(tmp_path: Path):
-    first, nest = sentences_of(tmp_path, blend=(0.2, 0.2), lightgbm=(0.35, 0.3), nest_hybrid=(0.3, 0.4))
+    nest, first = sentences_of(tmp_path, blend=(0.2, 0.2), lightgbm=(0.35, 0.3), nest_hybrid=(0.3, 0.4))
     assert first.startswith("NEST_HYBRID recommends best (the validation users' choice): NDCG@10 0.300")
     assert "On the test users LIGHTGBM is higher (0.350), which nobody could know before." in first
     assert "It is surely better than the yardstick, BLEND: NDCG@10 +0.100" in first
     assert nest.startswith("NEST surely adds nothing")
+
+
+def test_what_nest_surely_adds_comes_after_the_winner(tmp_path: Path):
+    winner, nest = sentences_of(tmp_path, blend=(0.2, 0.2), lightgbm=(0.3, 0.3), nest_hybrid=(0.4, 0.4))
+    assert winner.startswith("NEST_HYBRID recommends best")
+    assert nest.startswith(
+        "NEST adds something: the NDCG@10 of its best form, NEST_HYBRID, less LIGHTGBM's is +0.100"
+    )
 
 
 def test_winner_without_validation_users_is_said_to_be_chosen_after_the_fact(tmp_path: Path):
