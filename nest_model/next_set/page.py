@@ -27,7 +27,7 @@ def has_scores(metrics: Mapping[str, Any]) -> bool:
 
 
 def sentences(metrics: Mapping[str, Any]) -> list[str]:
-    """Return what a reader should know first: that NEST adds nothing for sure, if so, then the winner; else after it."""
+    """Return what a reader should know first: the winner, and before it what NEST adds, unless that is sure."""
     if not has_scores(metrics):
         return ["Every score is withheld: there are under eleven test users."]
     rows = {row["name"]: row for row in metrics["rows"]}
