@@ -42,7 +42,10 @@ def finetuning_asset(source: str, cohort: str) -> dg.AssetsDefinition:
         group_name=f"{source}_models",
         kinds={"pytorch"},
         code_version=code_version(
-            "nest_model.commands.finetune", "nest_model.training.device", entry_point=COMMAND_LINE
+            "nest_model.commands.finetune",
+            "nest_model.model.systems.nest",
+            "nest_model.training.device",
+            entry_point=COMMAND_LINE,
         ),
         description=f"NEST fine-tuned on the labels of {cohort}, with predictions for every split.",
         owners=RESEARCH_TEAM,
@@ -102,6 +105,7 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             "nest_model.baselines.yardsticks",
             "nest_model.commands.removals",
             "nest_model.commands.finetune",
+            "nest_model.model.systems.nest",
             "nest_model.training.device",
             entry_point=COMMAND_LINE,
         ),

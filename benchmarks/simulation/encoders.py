@@ -14,9 +14,9 @@ from benchmarks.simulation.readout import PoolingByAttention
 from nest_model.config import ModelConfig
 from nest_model.data.packed import offsets
 from nest_model.model.attention import AttentionPlan, plan_attention
-from nest_model.model.encoder import LayerContext, NestLayer, initialise
 from nest_model.model.gather import take
-from nest_model.model.layers import rotation
+from nest_model.model.layers import initialise, rotation
+from nest_model.model.systems.nest import LayerContext, NestLayer
 
 Arrangement = Literal["interleaved", "sequential"]
 ARRANGEMENTS: tuple[Arrangement, ...] = get_args(Arrangement)

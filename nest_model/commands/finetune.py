@@ -19,7 +19,7 @@ from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.linear_probe import fit_probe
 from nest_model.evaluation.metrics import evaluate, headline
 from nest_model.model import checkpoint
-from nest_model.model.encoder import NestModel
+from nest_model.model.encoder import Encoder
 from nest_model.training.finetuning_task import FineTuning
 from nest_model.training.freezing import freeze_blocks
 from nest_model.training.fsdp import whole_weights
@@ -190,8 +190,8 @@ def finetune(
     }
     if start == "fresh":
         summary["start"] = start
-    card = checkpoint.ModelCard(
-        encoder.config, seqsets.vocab_sha256, summary, table.task, recipe_used.dropout
+    card = replace(
+        parent, model=encoder.config, training=summary, task=table.task, dropout=recipe_used.dropout
     )
     checkpoint.save(out, weights, card, classifier_readme(card, metrics))
     test_metrics = _write_predictions(
@@ -255,14 +255,14 @@ def _result(content: Mapping[str, Any]) -> dict[str, float]:
     )
 
 
-def _untrained_encoder(encoder: NestModel, seed: int, freeze: Sequence[str]) -> NestModel:
+def _untrained_encoder(encoder: Encoder, seed: int, freeze: Sequence[str]) -> Encoder:
     """Return an encoder of the same shape and vocabulary with newly drawn weights."""
     if freeze:
         raise NestError(
             f"freeze {','.join(freeze)} keeps pretrained weights, but start fresh has none; leave out freeze or start."
         )
     torch.manual_seed(seed)
-    new_encoder = NestModel(encoder.config)
+    new_encoder = type(encoder)(encoder.config)
     new_encoder.item_of_token.copy_(encoder.item_of_token)
     return new_encoder
 

@@ -17,6 +17,7 @@ from nest_model.data.code_groups import CodeGroups
 from nest_model.data.measured import MeasuredItems
 from nest_model.data.vocabulary import read_tokens
 from nest_model.model import checkpoint
+from nest_model.model.systems.nest import NestModel
 from nest_model.training.memory import within_memory
 from nest_model.training.model_card import pretrained_readme
 from nest_model.training.pretraining_task import Pretraining, PretrainingPatients
@@ -128,7 +129,7 @@ def pretrain(
         "preset": model,
         "device": fabric.device.type,
     }
-    card = checkpoint.ModelCard(config, patients.seqsets.vocab_sha256, summary)
+    card = checkpoint.ModelCard(NestModel.system, config, patients.seqsets.vocab_sha256, summary)
     weights = training_task.whole_weights()
     if not fabric.is_global_zero:
         return {}

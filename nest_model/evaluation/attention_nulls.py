@@ -18,7 +18,7 @@ from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import Score
 from nest_model.model.attention_shares import CLASSES, SETS_BACK, attention_profiles
-from nest_model.model.encoder import NestModel
+from nest_model.model.encoder import Encoder
 from schemas.suppress import SMALLEST_SHOWN
 
 DRAWS = 5
@@ -28,7 +28,7 @@ NULLS = ("by_count", "untrained")
 
 
 def attention_beside_nulls(
-    model: NestModel, seqsets: SeqSets, selection: Selection, *, row_budget: int
+    model: Encoder, seqsets: SeqSets, selection: Selection, *, row_budget: int
 ) -> dict[str, Any]:
     """Return the attention profile of a model and of both nulls, for classes that at least eleven patients have.
 
@@ -59,11 +59,11 @@ def attention_beside_nulls(
     }
 
 
-def untrained_like(model: NestModel, seed: int) -> NestModel:
+def untrained_like(model: Encoder, seed: int) -> Encoder:
     """Return a freshly initialized model of the same config, without touching torch's global random generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        untrained: NestModel = NestModel(model.config).to(model.embedding.weight.device)
+        untrained: Encoder = type(model)(model.config).to(model.embedding.weight.device)
     return untrained
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 from nest_model.config import ModelConfig
 from nest_model.files import save_tensors, sha256_of
 from nest_model.model.classifier import Classifier
-from nest_model.model.encoder import NestModel
+from nest_model.model.encoder import Encoder
+from nest_model.model.systems import encoder_class
 from nest_model.model.weights import refuse_misfit, refuse_too_large
 from schemas.errors import NestError
 from schemas.io.outputs import replace_outputs
@@ -21,12 +23,12 @@ from schemas.io.seal import sealed, unsealed
 from schemas.io.verify import verified
 from schemas.tables.labels import Task
 
-FORMAT = 2
+FORMAT = 3
+BEFORE_SYSTEMS = 2  # a format that names no system: a NEST
 FILES = ("model.safetensors", "README.md", "config.json")
 """The files of a model's folder, in the order they are written."""
 
 Module = TypeVar("Module", bound=nn.Module)
-_NOT_FINE_TUNED = "encoder.set_head."  # a task does not use the set head, so it is not saved
 
 
 class _Config(BaseModel):
@@ -35,6 +37,7 @@ class _Config(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     format: StrictInt
+    system: StrictStr
     model: dict[str, Any]
     vocab_sha256: StrictStr
     weights_sha256: StrictStr
@@ -47,6 +50,7 @@ class _Config(BaseModel):
 class ModelCard:
     """The description of a model in `config.json`."""
 
+    system: str  # whose encoder it is, see `systems`
     model: ModelConfig
     vocab_sha256: str
     training: Mapping[str, Any]  # seed, recipe, counts, last epoch
@@ -56,6 +60,7 @@ class ModelCard:
     def to_json(self, weights_sha256: str) -> str:
         content = {
             "format": FORMAT,
+            "system": self.system,
             "model": json.loads(self.model.to_json()),
             "vocab_sha256": self.vocab_sha256,
             "weights_sha256": weights_sha256,
@@ -73,12 +78,12 @@ def save(folder: Path, weights: Mapping[str, Tensor], card: ModelCard, readme: s
         WriteError: the disk is full or the folder cannot be written; an earlier model stays unchanged.
     """
     with replace_outputs([folder / name for name in FILES]) as (tensors, text, config):
-        save_tensors({name: tensor for name, tensor in weights.items() if _is_kept(name)}, tensors)
+        save_tensors({name: tensor for name, tensor in weights.items() if _is_kept(name, card)}, tensors)
         text.write_text(readme)
         config.write_text(card.to_json(sha256_of(tensors)))
 
 
-def load_pretrained(folder: Path, *, vocab_sha256: str) -> tuple[NestModel, ModelCard]:
+def load_pretrained(folder: Path, *, vocab_sha256: str) -> tuple[Encoder, ModelCard]:
     """Load a pretrained encoder for this vocabulary.
 
     Raises:
@@ -87,7 +92,7 @@ def load_pretrained(folder: Path, *, vocab_sha256: str) -> tuple[NestModel, Mode
     card = _read_card(folder, vocab_sha256)
     if card.task is not None:
         raise NestError(f"{folder}: a fine-tuned model ({card.task.cohort}); pass a pretrained model.")
-    return _load(folder, card, lambda: NestModel(card.model)), card
+    return _load(folder, card, lambda: _encoder(card)), card
 
 
 def load_classifier(folder: Path, *, vocab_sha256: str) -> tuple[Classifier, ModelCard]:
@@ -100,7 +105,7 @@ def load_classifier(folder: Path, *, vocab_sha256: str) -> tuple[Classifier, Mod
     if card.task is None:
         raise NestError(f"{folder}: a pretrained model without a task; fine-tune it first.")
     task = card.task
-    return _load(folder, card, lambda: Classifier(NestModel(card.model), task, card.dropout)), card
+    return _load(folder, card, lambda: Classifier(_encoder(card), task, card.dropout)), card
 
 
 def weights_sha256(folder: Path) -> str:
@@ -120,7 +125,12 @@ def read_card(folder: Path) -> ModelCard:
     content = _read_config(path)
     if content.weights_sha256 != weights_sha256(folder):
         raise NestError(f"{folder}: config.json and model.safetensors are from different runs; train again.")
+    try:
+        encoder_class(content.system)
+    except NestError as error:
+        raise NestError(f"{path}: {error}") from None
     return ModelCard(
+        system=content.system,
         model=ModelConfig.from_json(json.dumps(content.model)),
         vocab_sha256=content.vocab_sha256,
         training=content.training,
@@ -150,11 +160,15 @@ def _read_config(path: Path) -> _Config:
         raise NestError(
             f"{path}: not a model's config, or edited or damaged later; train the model again."
         ) from None
-    if file_format != FORMAT:
+    if file_format not in (BEFORE_SYSTEMS, FORMAT):
         description = f"format {file_format}" if type(file_format) is int else "another format"
-        raise NestError(f"{path}: {description}, but this version reads {FORMAT}; train the model again.")
+        raise NestError(
+            f"{path}: {description}, but this version reads {BEFORE_SYSTEMS} and {FORMAT}; train the model again."
+        )
     if body == text:
         raise NestError(f"{path}: its hash is missing, so it was edited or damaged; train the model again.")
+    if file_format == BEFORE_SYSTEMS:
+        values = {"system": "nest"} | values
     try:
         return _Config.model_validate(values)
     except ValidationError as error:
@@ -166,11 +180,17 @@ def _load(folder: Path, card: ModelCard, build: Callable[[], Module]) -> Module:
     """Build a module and load its weights; a misfit raises NestError before the module is built."""
     file = folder / "model.safetensors"
     refuse_too_large(card.model, f"{folder / 'config.json'}")
-    refuse_misfit(file, card.model, build, _is_kept)
+    refuse_misfit(file, card.model, build, partial(_is_kept, card=card))
     module = build()
     module.load_state_dict(load_file(file), strict=False)  # only weights that are never saved are missing
     return module
 
 
-def _is_kept(name: str) -> bool:
-    return not name.startswith(_NOT_FINE_TUNED)
+def _encoder(card: ModelCard) -> Encoder:
+    return encoder_class(card.system)(card.model)
+
+
+def _is_kept(name: str, card: ModelCard) -> bool:
+    """Return whether a weight is saved: in a task's model none that only pretraining uses."""
+    unused = encoder_class(card.system).unused_in_tasks
+    return not name.startswith(tuple(f"encoder.{prefix}" for prefix in unused))

@@ -1,4 +1,4 @@
-"""A task's model: the encoder, a head on its readout, the loss and the probabilities."""
+"""A task's model: the encoder, a head on its patient vectors, the loss and the probabilities."""
 
 from collections.abc import Iterator
 
@@ -9,36 +9,34 @@ from torch.nn import functional as F
 
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import classes_of
-from nest_model.model.encoder import NestModel
+from nest_model.model.encoder import Encoder
 from nest_model.model.heads import ClassifierHead, HistoryHead, Votes
 from nest_model.model.parcel import Parcel
-from nest_model.model.readout import num_parts, read_out, vote_logits
+from nest_model.model.readout import vote_logits
 from schemas.tables.labels import LabelType, Task
 
 
 class Classifier(nn.Module):
     """An encoder and a task's head: logits [examples, classes], two for a bool label.
 
-    With the readout `history` a bool task has a linear and a nonlinear head. For several classes the linear head would
-    have too few examples per class: they have a nonlinear head and the votes of the events.
+    On several vectors per patient a bool task has a linear and a nonlinear head. For several classes the linear head
+    would have too few examples per class: they have a nonlinear head and the votes of the events.
     """
 
-    def __init__(self, encoder: NestModel, task: Task, dropout: float) -> None:
+    def __init__(self, encoder: Encoder, task: Task, dropout: float) -> None:
         super().__init__()
         self.width = classes = len(task.classes)
         self.encoder = encoder
-        config = encoder.config
+        vectors, d_model = encoder.vectors_per_patient, encoder.config.d_model
         self.head: ClassifierHead | HistoryHead
         self.votes: Votes | None = None
-        if config.readout == "cls":
-            self.head = ClassifierHead(config.d_model, classes, dropout)
+        if vectors == 1:
+            self.head = ClassifierHead(d_model, classes, dropout)
             return
         is_yes_or_no = task.label_type == "bool"
-        self.head = HistoryHead(
-            num_parts(config.readout), config.d_model, classes, dropout, line=is_yes_or_no
-        )
+        self.head = HistoryHead(vectors, d_model, classes, dropout, line=is_yes_or_no)
         if not is_yes_or_no:
-            self.votes = Votes(config.d_model, classes, dropout)
+            self.votes = Votes(d_model, classes, dropout)
 
     @property
     def fresh_weights(self) -> Iterator[nn.Parameter]:
@@ -46,22 +44,22 @@ class Classifier(nn.Module):
         return (weight for name, weight in self.named_parameters() if not name.startswith("encoder."))
 
     def forward(self, parcel: Parcel) -> Tensor:
-        logits: Tensor = self.head(read_out(self.encoder, parcel.content))
+        logits: Tensor = self.head(self.encoder.patients(parcel.content))
         if self.votes is not None:
             logits = logits + vote_logits(self.votes, self.encoder, parcel.content)
         return logits.float()
 
 
 class FrozenFeatures(nn.Module):
-    """The input of a task's head for each patient, [examples, parts · d_model], see `read_out`."""
+    """The input of a task's head for each patient, [examples, vectors_per_patient · d_model]."""
 
-    def __init__(self, encoder: NestModel) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         super().__init__()
-        config = encoder.config
-        self.encoder, self.width = encoder, num_parts(config.readout) * config.d_model
+        self.encoder, self.width = encoder, encoder.vectors_per_patient * encoder.config.d_model
 
     def forward(self, parcel: Parcel) -> Tensor:
-        return read_out(self.encoder, parcel.content).flatten(1).float()
+        features: Tensor = self.encoder.patients(parcel.content).flatten(1).float()
+        return features
 
 
 def targets_of(labels: Labels) -> Tensor:

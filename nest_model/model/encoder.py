@@ -1,20 +1,15 @@
-"""NEST: set-wise and cross-set blocks interleaved, on packed rows."""
+"""What every encoder of patients offers: to pretraining, to a task's head, to freezing, sharding and checkpoints."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import cast
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
-from nest_model.model.attention import AttentionPlan, plan_attention
-from nest_model.model.gather import take
-from nest_model.model.heads import SetHead
-from nest_model.model.layers import EncoderBlock, Time2Vec, rotation
 
 NO_ITEM = -1
 """The item of a token that is not a measured value."""
@@ -28,64 +23,15 @@ class ReadRows:
     place: Tensor  # i64 [requested rows], index into `hidden_states`
 
 
-@dataclass(frozen=True)
-class LayerContext:
-    """The attention plans and rotary positions that all layers share."""
+class Encoder(nn.Module, ABC):
+    """An encoder of patients, built from a config with weights drawn from torch's global generator.
 
-    set_plan: AttentionPlan
-    set_rotation: Tensor | None
-    subject_plan: AttentionPlan
-    subject_rotation: Tensor
-
-
-class NestLayer(nn.Module):
-    """A set-wise block over the rows of each set, then a cross-set block over the [CLS] rows of each patient."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.set_wise = EncoderBlock(config.d_model, config.heads, config.d_ff)
-        self.cross_set = EncoderBlock(config.d_model, config.heads, config.d_ff)
-
-    def forward(self, rows: Tensor, cls_rows: Tensor, context: LayerContext) -> Tensor:
-        """Return all rows, [rows, d_model]."""
-        rows = self.set_wise(rows, context.set_plan, context.set_rotation)
-        sets = self.cross_set(take(rows, cls_rows), context.subject_plan, context.subject_rotation)
-        return rows.index_copy_(
-            0, cls_rows, sets
-        )  # in place: autograd saved no reference to the sum in `rows`
-
-    def read(self, rows: Tensor, batch: PackedBatch, is_output: Tensor, context: LayerContext) -> Tensor:
-        """Return the output rows alone, computing only what they attend to.
-
-        Args:
-            is_output: bool [rows], the rows to return.
-        """
-        is_cls = torch.zeros_like(is_output).index_fill_(0, batch.cls_rows, True)
-        query_rows = (is_output | is_cls).nonzero().squeeze(1)
-        dtype = compute_dtype(rows)
-        set_plan = plan_attention(batch.set_offsets, batch.key_bias, is_query=is_output | is_cls, dtype=dtype)
-        rows = self.set_wise(rows, set_plan, context.set_rotation, query_rows)
-        cls_rows, is_output_query = is_cls[query_rows].nonzero().squeeze(1), is_output[query_rows]
-        is_output_set = is_output_query[cls_rows]
-        subject_plan = plan_attention(batch.subject_offsets, is_query=is_output_set, dtype=dtype)
-        sets = self.cross_set(
-            take(rows, cls_rows),
-            subject_plan,
-            context.subject_rotation,
-            is_output_set.nonzero().squeeze(1),
-        )
-        return take(rows.index_copy_(0, cls_rows[is_output_set], sets), is_output_query.nonzero().squeeze(1))
-
-
-class NestModel(nn.Module):
-    """The encoder, its tied token head and its set head.
-
-    Linear weights start normal with standard deviation 1 / √inputs, divided by √(2 · blocks) if they write to the
-    residual stream; the embedding with 1 / √d_model; biases are 0, norms 1. All draws are from torch's global
-    generator. The buffer `item_of_token`, i64 [vocab_size], holds the item each token measures, or NO_ITEM; it is all
-    NO_ITEM until the vocabulary's items are filled in.
+    The buffer `item_of_token`, i64 [vocab_size], holds the item each token measures, or NO_ITEM; it is all NO_ITEM
+    until the vocabulary's items are filled in.
     """
 
+    system: ClassVar[str]  # its name in `nest_model.model.systems`
+    unused_in_tasks: ClassVar[tuple[str, ...]] = ()  # prefixes of the weights that only pretraining uses
     item_of_token: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
@@ -93,131 +39,24 @@ class NestModel(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.register_buffer("item_of_token", torch.full((config.vocab_size,), NO_ITEM))
-        units = config.time2vec.split("+") if config.time2vec else []
-        self.time2vec = nn.ModuleDict(
-            {unit: Time2Vec(config.d_model, config.time2vec_scale) for unit in units}
-        )
-        layers = nn.ModuleList(NestLayer(config) for _ in range(config.layers))
-        self.layers = cast("Sequence[NestLayer]", layers)
-        self.norm = nn.LayerNorm(config.d_model, bias=False)
-        self.set_head = SetHead(config.d_model, config.vocab_size)
-        blocks = [block for layer in self.layers for block in (layer.set_wise, layer.cross_set)]
-        initialise(self, blocks)
-        nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
-        if config.tied_set_head:  # only now, so that the random draws do not depend on it
-            self.set_head.out.register_parameter("weight", None)
 
-    def forward(self, batch: PackedBatch) -> Tensor:
-        """Return all rows after the final norm, [rows, d_model]; a set's output is at its `batch.cls_rows`."""
-        read = self.read(batch, torch.arange(len(batch.tokens), device=batch.tokens.device))
-        return read.hidden_states.index_select(0, read.place)
-
+    @abstractmethod
     def read(self, batch: PackedBatch, rows: Tensor) -> ReadRows:
-        """Return the given rows, i64 [any], after the final norm, computing duplicates once."""
-        shortcuts = self.config.shortcuts
-        if shortcuts.merged_duplicates:
-            batch, row_of = merge_duplicates(batch, hours_matter=self.config.timed_rows)
-            rows = row_of.index_select(0, rows)
-        is_output = torch.zeros(len(batch.tokens), dtype=torch.bool, device=rows.device).index_fill_(
-            0, rows, True
-        )
-        place = (is_output.cumsum(0) - 1).index_select(0, rows)
-        context = self.layer_context(batch)
-        hidden_states = self.embed(batch)
-        for layer in self.layers[:-1]:
-            hidden_states = layer(hidden_states, batch.cls_rows, context)
-        if shortcuts.pruned_last_layer and not is_output.all():
-            hidden_states = self.layers[-1].read(hidden_states, batch, is_output, context)
-        else:
-            hidden_states = take(
-                self.layers[-1](hidden_states, batch.cls_rows, context), is_output.nonzero().squeeze(1)
-            )
-        return ReadRows(self.norm(hidden_states), place)
-
-    def layer_context(self, batch: PackedBatch) -> LayerContext:
-        """Plan the attention of every layer: rows within their set, [CLS] rows within their patient."""
-        weight, d_head = self.embedding.weight, self.config.d_model // self.config.heads
-        dtype = compute_dtype(weight)
-        return LayerContext(
-            plan_attention(batch.set_offsets, batch.key_bias, dtype=dtype),
-            rotation(batch.hours, d_head, weight.dtype) if self.config.set_position else None,
-            plan_attention(batch.subject_offsets, dtype=dtype),
-            rotation(batch.days, d_head, weight.dtype),
-        )
-
-    def token_logits(self, hidden_states: Tensor) -> Tensor:
-        """Return logits over the vocabulary by the tied embedding: [any, d_model] → [any, vocab_size]."""
-        return F.linear(hidden_states, self.embedding.weight)
-
-    def msm_logits(self, cls_hidden: Tensor) -> Tensor:
-        """Return the set head's logits: [sets, d_model] → [sets, vocab_size]."""
-        return F.linear(self.set_head.before_out(cls_hidden), self.set_weight, self.set_head.out.bias)
+        """Return the output at the given rows, i64 [any], computing duplicates once."""
 
     @property
-    def set_weight(self) -> Tensor:
-        """The weight of the set head's last Linear, [vocab_size, d_model]; if tied, the embedding's weight."""
-        return self.embedding.weight if self.config.tied_set_head else self.set_head.out.weight
+    @abstractmethod
+    def vectors_per_patient(self) -> int:
+        """The number of vectors that describe a patient to a task's head."""
 
-    def embed(self, batch: PackedBatch) -> Tensor:
-        """Return the input of the first layer, [rows, d_model]."""
-        rows: Tensor = self.embedding(batch.tokens)
-        if "hours" in self.time2vec:
-            rows = rows + self.time2vec["hours"](batch.hours)
-        if "days" in self.time2vec:
-            rows = rows + self.time2vec["days"](batch.days).index_select(0, batch.set_of_row)
-        return rows
+    @abstractmethod
+    def patients(self, batch: PackedBatch) -> Tensor:
+        """Return the vectors that describe each patient, f32 [subjects, vectors_per_patient, d_model]."""
 
+    @abstractmethod
+    def parts(self) -> Mapping[str, Sequence[nn.Module]]:
+        """Return the modules that a fine-tuning can freeze, by the names in `options.BLOCKS`."""
 
-def compute_dtype(rows: Tensor) -> torch.dtype:
-    """Return the dtype of linear layers' outputs for these rows: autocast's, if it is enabled."""
-    kind = rows.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
-
-
-def initialise(module: nn.Module, blocks: Sequence[EncoderBlock]) -> None:
-    """Initialise every linear weight of a module that holds these blocks, see NestModel."""
-    for linear in module.modules():
-        if isinstance(linear, nn.Linear):
-            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
-    with torch.no_grad():
-        for block in blocks:
-            for output in (block.attention.out, block.feed_forward.out):
-                output.weight /= math.sqrt(2 * len(blocks))
-
-
-_TIME_BITS = 32
-
-
-def merge_duplicates(batch: PackedBatch, *, hours_matter: bool) -> tuple[PackedBatch, Tensor]:
-    """Merge equal rows of each set; return the smaller batch and the new row of each old row.
-
-    The first of equal rows stays, in its place, and its key bias counts the others.
-
-    Args:
-        hours_matter: rows of a set with different hours are different.
-    """
-    kinds = batch.set_of_row * (int(batch.tokens.max()) + 1) + batch.tokens
-    if hours_matter:
-        if int(kinds.max()) >= 1 << (63 - _TIME_BITS):  # more sets than a batch ever has
-            return batch, torch.arange(len(kinds), device=kinds.device)
-        kinds = (kinds << _TIME_BITS) + batch.hours.view(torch.int32)
-    _, kind_of_row, counts = torch.unique(kinds, return_inverse=True, return_counts=True)
-    rows = torch.arange(len(kinds), device=kinds.device)
-    if len(counts) == len(rows):
-        return batch, rows
-    first = torch.full_like(counts, len(rows)).scatter_reduce_(0, kind_of_row, rows, "amin")
-    is_first = torch.zeros_like(rows, dtype=torch.bool).index_fill_(0, first, True)
-    place = is_first.cumsum(0) - 1
-    weights = torch.zeros_like(counts, dtype=torch.float64)
-    weights.index_add_(0, kind_of_row, batch.key_bias.exp())
-    ends = torch.cat([place.new_zeros(1), is_first.cumsum(0)])
-    smaller = replace(
-        batch,
-        tokens=batch.tokens[is_first],
-        hours=batch.hours[is_first],
-        key_bias=weights[kind_of_row[is_first]].log(),
-        set_offsets=ends[batch.set_offsets],
-    )
-    return smaller, place[first][kind_of_row]
+    @abstractmethod
+    def units(self) -> Sequence[nn.Module]:
+        """Return the modules whose weights are sharded one by one; `read` of a unit is a forward pass too."""

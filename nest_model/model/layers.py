@@ -3,6 +3,9 @@
 The encoder block follows Warner et al., ModernBERT (2024): no bias in norm, attention or GeGLU.
 """
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -126,3 +129,26 @@ class Time2Vec(nn.Module):
         angles = times.double()[:, None] * self.frequency + self.phase
         embedded = torch.cat([angles[:, :1], angles[:, 1:].sin()], dim=-1)
         return self.scale * embedded.to(self.frequency.dtype)
+
+
+def compute_dtype(rows: Tensor) -> torch.dtype:
+    """Return the dtype of linear layers' outputs for these rows: autocast's, if it is enabled."""
+    kind = rows.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
+
+
+def initialise(module: nn.Module, blocks: Sequence[EncoderBlock]) -> None:
+    """Initialise every linear weight of a module that holds these blocks.
+
+    Weights are normal with standard deviation 1 / √inputs, divided by √(2 · blocks) if they write to the residual
+    stream; biases are 0.
+    """
+    for linear in module.modules():
+        if isinstance(linear, nn.Linear):
+            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+    with torch.no_grad():
+        for block in blocks:
+            for output in (block.attention.out, block.feed_forward.out):
+                output.weight /= math.sqrt(2 * len(blocks))

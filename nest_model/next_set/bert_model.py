@@ -11,8 +11,7 @@ from torch.nn import functional as F
 
 from nest_model.model.attention import plan_attention
 from nest_model.model.cross_entropy import Targets, cross_entropy_sum
-from nest_model.model.encoder import compute_dtype, initialise
-from nest_model.model.layers import EncoderBlock, rotation
+from nest_model.model.layers import EncoderBlock, compute_dtype, initialise, rotation
 from nest_model.next_set.bert_masking import MaskedRows
 from nest_model.next_set.bert_options import BertOptions
 from nest_model.next_set.bert_rows import FIRST, Rows

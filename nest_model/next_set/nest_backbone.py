@@ -21,7 +21,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, micro_batches
 from nest_model.data.seqsets import expand_ranges
 from nest_model.model import checkpoint
-from nest_model.model.encoder import NestModel
+from nest_model.model.systems.nest import NestModel
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.query import with_queries
 from nest_model.next_set.questions import Histories
@@ -120,6 +120,7 @@ class NestBackbone:
                 f"{folder}: the model reads another vocabulary than {vocab}; give the one it was pretrained with."
             )
         model, card = checkpoint.load_pretrained(folder, vocab_sha256=sha256)
+        assert isinstance(model, NestModel)  # no other system yet
         refuse_unfit(card.model, folder)
         tokens = token_of(product_id, words)
         return cls(model, product_id, tokens, fabric, query_rows=query_rows, user_vector=user_vector)

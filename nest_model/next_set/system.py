@@ -3,7 +3,6 @@
 Tuning, resuming, scoring, the tests of every system, its asset and its row of the table follow from that module alone.
 """
 
-import difflib
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
@@ -20,6 +19,7 @@ from nest_model.next_set.questions import Histories, Known, Questions
 from nest_model.next_set.ranking import Ranking
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import NestError
+from schemas.near_names import near_name
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -115,7 +115,7 @@ def load_system(name: str) -> type[System]:
     """
     if name not in names():
         raise NestError(
-            f"system '{name}' is unknown{_nearest(name, names())}; choose one of {', '.join(names())}."
+            f"system '{name}' is unknown{near_name(name, names())}; choose one of {', '.join(names())}."
         )
     system: type[System] = importlib.import_module(f"{systems.__name__}.{name}").SYSTEM
     return system
@@ -135,7 +135,7 @@ def read_options(name: str, system: type[System], settings: Sequence[str]) -> di
             raise NestError(f"--option {setting}: write it as key=value.")
         if key not in fields:
             known = ", ".join(fields) or "none"
-            raise NestError(f"{name} has no option '{key}'{_nearest(key, fields)}; it has {known}.")
+            raise NestError(f"{name} has no option '{key}'{near_name(key, fields)}; it has {known}.")
         values[key] = value
     try:
         options = system.Options.model_validate_strings(values)
@@ -143,8 +143,3 @@ def read_options(name: str, system: type[System], settings: Sequence[str]) -> di
         faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
         raise NestError(f"{name}: {'; '.join(faults)}. Correct --option.") from None
     return {key: getattr(options, key) for key in values}
-
-
-def _nearest(name: str, choices: Sequence[str] | Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(name, list(choices), n=1)
-    return f" (do you mean '{near[0]}'?)" if near else ""

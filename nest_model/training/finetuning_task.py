@@ -26,7 +26,7 @@ from nest_model.model.classifier import (
     probabilities,
     targets_of,
 )
-from nest_model.model.encoder import NestModel
+from nest_model.model.encoder import Encoder
 from nest_model.model.parcel import Parcel
 from nest_model.training.ranks import split_step
 from nest_model.training.recipe import Recipe
@@ -54,7 +54,7 @@ class FineTuning:
     stage = "finetune"
 
     def __init__(
-        self, labels: Labels, seqsets: SeqSets, encoder: NestModel, recipe: Recipe, runtime: Runtime
+        self, labels: Labels, seqsets: SeqSets, encoder: Encoder, recipe: Recipe, runtime: Runtime
     ) -> None:
         self._labels, self._seqsets, self._recipe = labels, seqsets, recipe
         self._fabric, self._telemetry = runtime.fabric, runtime.telemetry
@@ -67,7 +67,9 @@ class FineTuning:
         if self._type == "list":  # for class labels this was no better on validation patients
             with torch.no_grad():
                 self.module.head.out.bias.copy_(log_odds(self._targets[self._train]))
-        encoder.set_head.requires_grad_(False)
+        for name, weight in encoder.named_parameters():
+            if name.startswith(encoder.unused_in_tasks):
+                weight.requires_grad_(False)
         self.rows = self._selection.rows[self._train]
         self.padded_rows = encoder.config.max_sets * encoder.config.max_set_rows
         self.row_budget = recipe.row_budget
@@ -150,7 +152,7 @@ class FineTuning:
         return probabilities(self._score(module, np.arange(len(self._labels)), "score"), self._type)
 
     def frozen_features(self) -> np.ndarray:
-        """Return the pretrained encoder's readout of every row, [rows, parts · d_model]; call it before `fit`."""
+        """Return the pretrained encoder's vectors of every row, see `FrozenFeatures`; call it before `fit`."""
         encoder = FrozenFeatures(self.module.encoder).to(self._fabric.device)
         with self._fabric.autocast():
             return self._score(encoder, np.arange(len(self._labels)), "probe").numpy()
@@ -178,7 +180,7 @@ class FineTuning:
         )
 
 
-def select_examples(labels: Labels, seqsets: SeqSets, encoder: NestModel) -> tuple[Selection, ContextCut]:
+def select_examples(labels: Labels, seqsets: SeqSets, encoder: Encoder) -> tuple[Selection, ContextCut]:
     """Select each row's history as its task allows, check it for leaks, and cut it to the model's context.
 
     Raises:

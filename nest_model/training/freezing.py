@@ -2,18 +2,12 @@
 
 from collections.abc import Sequence
 
-from torch import nn
-
-from nest_model.model.encoder import NestModel
+from nest_model.model.encoder import Encoder
 
 
-def freeze_blocks(encoder: NestModel, blocks: Sequence[str]) -> None:
+def freeze_blocks(encoder: Encoder, blocks: Sequence[str]) -> None:
     """Exclude these of `options.BLOCKS` from training: without gradient they have no decay and no moments."""
-    parts: dict[str, list[nn.Module]] = {
-        "embedding": [encoder.embedding, encoder.time2vec],
-        "swe": [layer.set_wise for layer in encoder.layers],
-        "cse": [layer.cross_set for layer in encoder.layers],
-    }
+    parts = encoder.parts()
     for block in blocks:
         for part in parts[block]:
             part.requires_grad_(False)

@@ -19,17 +19,18 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-from nest_model.model.encoder import NestLayer
+from nest_model.model.encoder import Encoder
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 def shard(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """Shard a module's weights over the ranks (FSDP2), layer by layer; the rest, with the embedding, is one unit."""
+    """Shard a module's weights over the ranks (FSDP2), by the encoder's units; the rest, with the embedding, is one."""
     ranks = mesh["data_parallel"]
-    for layer in [part for part in module.modules() if isinstance(part, NestLayer)]:
-        fully_shard(layer, mesh=ranks)
-        register_fsdp_forward_method(layer, "read")  # the forward of a pruned last layer
+    for encoder in [part for part in module.modules() if isinstance(part, Encoder)]:
+        for unit in encoder.units():
+            fully_shard(unit, mesh=ranks)
+            register_fsdp_forward_method(unit, "read")
     return cast("nn.Module", fully_shard(module, mesh=ranks))
 
 

@@ -26,21 +26,21 @@ from nest_model.data.selection import (
     whole_subjects,
 )
 from nest_model.data.seqsets import SeqSets
-from nest_model.model.encoder import NestModel
 from nest_model.model.parcel import Parcel
+from nest_model.model.systems.nest import NestModel
 from nest_model.model.weights import BYTES_IN_TRAINING, BYTES_OF_WEIGHT, refuse_too_large
 from nest_model.training.fsdp import whole_weights
 from nest_model.training.guesses.popularity import Popularity
 from nest_model.training.guesses.verdicts import not_judged, not_learnt, single_set_warning
 from nest_model.training.guesses.yardsticks import Mask, fit_patients, has_single_sets, yardsticks
-from nest_model.training.masking import FIRST_TOKEN, MaskedBatch, mask_batch, mask_sets
-from nest_model.training.objectives import (
+from nest_model.training.losses import (
     Counts,
     SetPrediction,
     pretraining_loss,
     set_prediction,
     validation_scores,
 )
+from nest_model.training.masking import FIRST_TOKEN, MaskedBatch, mask_batch, mask_sets
 from nest_model.training.ranks import split_step, sum_over_ranks
 from nest_model.training.recipe import Recipe
 from nest_model.training.resume import Position

@@ -19,7 +19,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.seqsets import SeqSets
 from nest_model.files import sha256_of
 from nest_model.model import checkpoint
-from nest_model.model.encoder import NestModel
+from nest_model.model.systems.nest import NestModel
 from pipelines.fetch.physionet import LICENSE, TABLE_FILES, fetch_mimic_demo
 from pipelines.sources.mimic.checksums import SUMS
 from pipelines.sources.pcornet.databases.access import Access, postgres_address
@@ -43,7 +43,7 @@ def model_of(sandbox: Sandbox) -> Path:
     """Return the folder of a small model for the sandbox's shards, creating it if needed."""
     folder = sandbox.folder / "model"
     if not folder.exists():
-        card = checkpoint.ModelCard(CONFIG, vocab_sha256(sandbox), {})
+        card = checkpoint.ModelCard("nest", CONFIG, vocab_sha256(sandbox), {})
         checkpoint.save(folder, NestModel(CONFIG).state_dict(), card, "# a model\n")
     return folder
 

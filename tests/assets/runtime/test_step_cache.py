@@ -194,6 +194,14 @@ def test_extraction_does_not_depend_on_code_of_the_corpus(source: str):
     assert not corpus & extraction
 
 
+def test_reading_a_model_of_any_system_ties_a_step_to_none_of_them():
+    files = {
+        path.relative_to(code.ROOT).as_posix()
+        for path in code._reachable_files(("nest_model.model.checkpoint",))
+    }
+    assert [file for file in files if "model/systems/" in file] == ["nest_model/model/systems/__init__.py"]
+
+
 def test_every_writing_asset_has_a_code_version():
     definitions = build(cohort_assets.COHORT_FOLDER)
     nodes = definitions.get_repository_def().asset_graph.asset_nodes

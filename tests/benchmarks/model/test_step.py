@@ -12,9 +12,9 @@ from benchmarks.model.patients import draw_batch
 from benchmarks.model.step import __main__ as command
 from benchmarks.model.step.forms import FORMS, Size, prepare
 from benchmarks.model.step.padded import PaddedBatch, competent, literal, padded_loss
-from nest_model.model.encoder import NestModel, merge_duplicates
+from nest_model.model.systems.nest import NestModel, merge_duplicates
+from nest_model.training.losses import pretraining_loss
 from nest_model.training.masking import mask_batch
-from nest_model.training.objectives import pretraining_loss
 
 SMALL = Size(16, 2, vocab_size=40, max_set_rows=12, max_sets=4, row_budget=100)
 PATIENTS = 7

@@ -6,14 +6,14 @@ import torch
 from nest_model.config import ModelConfig
 from nest_model.model import checkpoint
 from nest_model.model.checkpoint import ModelCard
-from nest_model.model.encoder import NestModel
+from nest_model.model.systems.nest import NestModel
 from schemas.errors import NestError
 from schemas.io.outputs import MARK
 from schemas.io.seal import sealed, unsealed
 from tests.support.bit_damage import count_unnoticed
 
 CONFIG = ModelConfig(20, d_model=16, heads=2, d_ff=8, layers=1)
-CARD = ModelCard(CONFIG, "a" * 64, {"seed": 1})
+CARD = ModelCard("nest", CONFIG, "a" * 64, {"seed": 1})
 
 
 def save_model(folder, seed=0):
@@ -65,10 +65,36 @@ def test_load_refuses_weights_of_another_run(tmp_path):
 
 def test_load_refuses_another_format(tmp_path):
     save_model(tmp_path)
-    path = tmp_path / "config.json"
-    path.write_text(sealed(json.dumps(json.loads(unsealed(path.read_text())) | {"format": 0}, indent=2)))
+    change_config(tmp_path, lambda values: values.update(format=0))
 
     with pytest.raises(NestError, match="format 0"):
+        checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
+
+
+def change_config(folder, change):
+    path = folder / "config.json"
+    values = json.loads(unsealed(path.read_text()))
+    change(values)
+    path.write_text(sealed(json.dumps(values, indent=2)))
+
+
+def test_load_reads_a_model_written_before_systems_had_names_as_a_nest(tmp_path):
+    model = save_model(tmp_path)
+    change_config(tmp_path, lambda values: values.update(format=values.pop("system") and 2))
+
+    copy, card = checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
+
+    assert (type(copy), card) == (NestModel, CARD)
+    assert all(torch.equal(weight, copy.state_dict()[name]) for name, weight in model.state_dict().items())
+
+
+def test_load_refuses_a_system_that_does_not_exist(tmp_path):
+    save_model(tmp_path)
+    change_config(tmp_path, lambda values: values.update(system="nst"))
+
+    with pytest.raises(
+        NestError, match=r"config.json: system 'nst' is unknown \(do you mean 'nest'\?\); choose one of nest"
+    ):
         checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
 
 

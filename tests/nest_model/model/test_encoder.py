@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig
-from nest_model.model.encoder import NestModel
+from nest_model.model.systems.nest import NestModel
+from nest_model.training.losses import pretraining_loss
 from nest_model.training.masking import mask_batch
-from nest_model.training.objectives import pretraining_loss
 from tests.support import reference_model
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig, Shortcuts
+from nest_model.training.losses import pretraining_loss
 from nest_model.training.masking import MaskedBatch, mask_batch
-from nest_model.training.objectives import pretraining_loss
 from tests.support import reference_model
 from tests.support.factories.ragged import configs, ragged_batch, seeded_model, subjects
 

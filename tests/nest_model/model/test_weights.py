@@ -14,7 +14,7 @@ from nest_model.config import ModelConfig
 from nest_model.files import sha256_of
 from nest_model.model import checkpoint, weights
 from nest_model.model.checkpoint import ModelCard
-from nest_model.model.encoder import NestModel
+from nest_model.model.systems.nest import NestModel
 from nest_model.model.weights import num_parameters, refuse_too_large
 from nest_model.training.state import StateFolder
 from schemas.errors import NestError
@@ -27,7 +27,9 @@ VOCABULARY = "a" * 64
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    checkpoint.save(tmp_path, NestModel(CONFIG).state_dict(), ModelCard(CONFIG, VOCABULARY, {}), "# card\n")
+    checkpoint.save(
+        tmp_path, NestModel(CONFIG).state_dict(), ModelCard("nest", CONFIG, VOCABULARY, {}), "# card\n"
+    )
     return tmp_path
 
 
@@ -147,7 +149,7 @@ def test_load_refuses_a_model_config_of_wrong_types(
         ({"weights_sha256": 3}, "weights_sha256: Input should be a valid string"),
         ({"task": {"cohort": 1}}, "task: "),
         ({"more": 1}, "more: Extra inputs are not permitted"),
-        ({"format": "x" * 10_000}, "another format, but this version reads 2"),
+        ({"format": "x" * 10_000}, "another format, but this version reads 2 and 3"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -161,7 +163,7 @@ def test_load_refuses_a_config_file_of_wrong_types(
 
 
 @pytest.mark.parametrize(
-    "missing", ["model", "vocab_sha256", "weights_sha256", "training", "task", "dropout"]
+    "missing", ["system", "model", "vocab_sha256", "weights_sha256", "training", "task", "dropout"]
 )
 def test_load_names_a_missing_config_key(missing: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     path = folder / "config.json"

@@ -174,7 +174,7 @@ def test_tokens_of_products_are_read_from_the_vocabulary(tmp_path: Path):
 
 def save_model(folder: Path, config: ModelConfig, vocab_sha256: str) -> Path:
     model = seeded_model(config, dtype=torch.float32)
-    card = checkpoint.ModelCard(config, vocab_sha256, {})
+    card = checkpoint.ModelCard("nest", config, vocab_sha256, {})
     checkpoint.save(folder, model.state_dict(), card, "")
     return folder
 

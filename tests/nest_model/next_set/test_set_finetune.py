@@ -31,7 +31,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
     root = tmp_path_factory.mktemp("model")
     sha256 = write_item_vocab(root / "vocab.parquet")
     model = seeded_model(CONFIG, dtype=torch.float32)
-    checkpoint.save(root / "model", model.state_dict(), checkpoint.ModelCard(CONFIG, sha256, {}), "")
+    checkpoint.save(root / "model", model.state_dict(), checkpoint.ModelCard("nest", CONFIG, sha256, {}), "")
     fabric = Fabric(accelerator="cpu", devices=1)
     return Tools(NullTelemetry(), lambda: fabric, Path("unused"), root / "model", root / "vocab.parquet")
 

@@ -10,9 +10,9 @@ import torch
 from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
-from nest_model.training import objectives, pretraining_task
+from nest_model.training import losses, pretraining_task
+from nest_model.training.losses import pretraining_loss
 from nest_model.training.memory import is_out_of_memory
-from nest_model.training.objectives import pretraining_loss
 from nest_model.training.recipe import Recipe
 from nest_model.training.stop import Stopped
 from schemas.errors import NestError
@@ -72,7 +72,7 @@ def test_a_lowered_row_budget_does_not_change_the_result(world, tmp_path, rows_t
 @pytest.mark.parametrize("evaluated_by", ["validation_scores", "set_prediction"])
 def test_running_out_of_memory_in_validation_lowers_the_budget(world, tmp_path, monkeypatch, evaluated_by):
     train(world, tmp_path / "a")
-    work, failures = getattr(objectives, evaluated_by), []
+    work, failures = getattr(losses, evaluated_by), []
 
     def limited(model, masked_batch):
         if not model.training and len(masked_batch.batch.tokens) > 30:

@@ -17,7 +17,7 @@ def test_pretrained_readme_has_no_hospital_words():
     }
     training = {"seed": 1, "recipe": recipe, "epochs": 2, "best_epoch": 0}
     training |= {"train_patients": 630, "val_patients": 90}
-    card = ModelCard(ModelConfig(vocab_size=30), "a" * 64, training)
+    card = ModelCard("nest", ModelConfig(vocab_size=30), "a" * 64, training)
     text = pretrained_readme(card, {"val_loss": 1.0}, yardsticks={}, not_learnt=[], not_judged=[])
     assert "- train subjects: 630\n- val subjects: 90\n" in text
     assert "## On the validation subjects" in text

@@ -7,9 +7,9 @@ from torch.nn.utils import parametrize
 
 from nest_model.config import ModelConfig
 from nest_model.data.code_groups import CodeGroups
-from nest_model.model.encoder import NestModel
+from nest_model.model.systems.nest import NestModel
+from nest_model.training.losses import pretraining_loss
 from nest_model.training.masking import mask_batch
-from nest_model.training.objectives import pretraining_loss
 from nest_model.training.shared_embedding import OWN_SHARE, fold_embedding, share_embedding
 from tests.support import reference_model
 from tests.support.factories.ragged import MAX_SET_ROWS, ragged_batch

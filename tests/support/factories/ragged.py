@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
-from nest_model.model.encoder import NestModel
+from nest_model.model.systems.nest import NestModel
 
 VOCAB_SIZE = 19
 MAX_SET_ROWS = 9

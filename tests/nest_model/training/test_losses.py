@@ -12,8 +12,7 @@ from torch import nn
 from nest_model.config import ModelConfig
 from nest_model.data.packed import micro_batches
 from nest_model.model.heads import ClassifierHead
-from nest_model.training.masking import SetTargets, mask_batch, mask_sets
-from nest_model.training.objectives import (
+from nest_model.training.losses import (
     Counts,
     pretraining_loss,
     rank,
@@ -21,6 +20,7 @@ from nest_model.training.objectives import (
     top_tokens,
     validation_scores,
 )
+from nest_model.training.masking import SetTargets, mask_batch, mask_sets
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,
     VOCAB_SIZE,

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from nest_model.model.cross_entropy import Targets, cross_entropy_sum
-from nest_model.model.encoder import NestModel, ReadRows
+from nest_model.model.encoder import ReadRows
+from nest_model.model.systems.nest import NestModel
 from nest_model.training.masking import FIRST_TOKEN, MaskedBatch, SetTargets
 
 K = 10

@@ -1,0 +1,213 @@
+"""NEST: set-wise and cross-set blocks interleaved, on packed rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nest_model.config import ModelConfig
+from nest_model.data.packed import PackedBatch
+from nest_model.model.attention import AttentionPlan, plan_attention
+from nest_model.model.encoder import Encoder, ReadRows
+from nest_model.model.gather import take
+from nest_model.model.heads import SetHead
+from nest_model.model.layers import EncoderBlock, Time2Vec, compute_dtype, initialise, rotation
+from nest_model.model.readout import num_parts, read_out
+
+
+@dataclass(frozen=True)
+class LayerContext:
+    """The attention plans and rotary positions that all layers share."""
+
+    set_plan: AttentionPlan
+    set_rotation: Tensor | None
+    subject_plan: AttentionPlan
+    subject_rotation: Tensor
+
+
+class NestLayer(nn.Module):
+    """A set-wise block over the rows of each set, then a cross-set block over the [CLS] rows of each patient."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.set_wise = EncoderBlock(config.d_model, config.heads, config.d_ff)
+        self.cross_set = EncoderBlock(config.d_model, config.heads, config.d_ff)
+
+    def forward(self, rows: Tensor, cls_rows: Tensor, context: LayerContext) -> Tensor:
+        """Return all rows, [rows, d_model]."""
+        rows = self.set_wise(rows, context.set_plan, context.set_rotation)
+        sets = self.cross_set(take(rows, cls_rows), context.subject_plan, context.subject_rotation)
+        return rows.index_copy_(
+            0, cls_rows, sets
+        )  # in place: autograd saved no reference to the sum in `rows`
+
+    def read(self, rows: Tensor, batch: PackedBatch, is_output: Tensor, context: LayerContext) -> Tensor:
+        """Return the output rows alone, computing only what they attend to.
+
+        Args:
+            is_output: bool [rows], the rows to return.
+        """
+        is_cls = torch.zeros_like(is_output).index_fill_(0, batch.cls_rows, True)
+        query_rows = (is_output | is_cls).nonzero().squeeze(1)
+        dtype = compute_dtype(rows)
+        set_plan = plan_attention(batch.set_offsets, batch.key_bias, is_query=is_output | is_cls, dtype=dtype)
+        rows = self.set_wise(rows, set_plan, context.set_rotation, query_rows)
+        cls_rows, is_output_query = is_cls[query_rows].nonzero().squeeze(1), is_output[query_rows]
+        is_output_set = is_output_query[cls_rows]
+        subject_plan = plan_attention(batch.subject_offsets, is_query=is_output_set, dtype=dtype)
+        sets = self.cross_set(
+            take(rows, cls_rows),
+            subject_plan,
+            context.subject_rotation,
+            is_output_set.nonzero().squeeze(1),
+        )
+        return take(rows.index_copy_(0, cls_rows[is_output_set], sets), is_output_query.nonzero().squeeze(1))
+
+
+class NestModel(Encoder):
+    """The encoder, its tied token head and its set head.
+
+    Linear weights start as `initialise` says, the embedding with standard deviation 1 / √d_model; norms are 1.
+    """
+
+    system = "nest"
+    unused_in_tasks = ("set_head.",)
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        units = config.time2vec.split("+") if config.time2vec else []
+        self.time2vec = nn.ModuleDict(
+            {unit: Time2Vec(config.d_model, config.time2vec_scale) for unit in units}
+        )
+        layers = nn.ModuleList(NestLayer(config) for _ in range(config.layers))
+        self.layers = cast("Sequence[NestLayer]", layers)
+        self.norm = nn.LayerNorm(config.d_model, bias=False)
+        self.set_head = SetHead(config.d_model, config.vocab_size)
+        blocks = [block for layer in self.layers for block in (layer.set_wise, layer.cross_set)]
+        initialise(self, blocks)
+        nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
+        if config.tied_set_head:  # only now, so that the random draws do not depend on it
+            self.set_head.out.register_parameter("weight", None)
+
+    def forward(self, batch: PackedBatch) -> Tensor:
+        """Return all rows after the final norm, [rows, d_model]; a set's output is at its `batch.cls_rows`."""
+        read = self.read(batch, torch.arange(len(batch.tokens), device=batch.tokens.device))
+        return read.hidden_states.index_select(0, read.place)
+
+    def read(self, batch: PackedBatch, rows: Tensor) -> ReadRows:
+        """Return the given rows, i64 [any], after the final norm, computing duplicates once."""
+        shortcuts = self.config.shortcuts
+        if shortcuts.merged_duplicates:
+            batch, row_of = merge_duplicates(batch, hours_matter=self.config.timed_rows)
+            rows = row_of.index_select(0, rows)
+        is_output = torch.zeros(len(batch.tokens), dtype=torch.bool, device=rows.device).index_fill_(
+            0, rows, True
+        )
+        place = (is_output.cumsum(0) - 1).index_select(0, rows)
+        context = self.layer_context(batch)
+        hidden_states = self.embed(batch)
+        for layer in self.layers[:-1]:
+            hidden_states = layer(hidden_states, batch.cls_rows, context)
+        if shortcuts.pruned_last_layer and not is_output.all():
+            hidden_states = self.layers[-1].read(hidden_states, batch, is_output, context)
+        else:
+            hidden_states = take(
+                self.layers[-1](hidden_states, batch.cls_rows, context), is_output.nonzero().squeeze(1)
+            )
+        return ReadRows(self.norm(hidden_states), place)
+
+    @property
+    def vectors_per_patient(self) -> int:
+        """The number of vectors of the config's readout."""
+        return num_parts(self.config.readout)
+
+    def patients(self, batch: PackedBatch) -> Tensor:
+        """Return the config's readout of each patient, see `read_out`."""
+        return read_out(self, batch)
+
+    def parts(self) -> dict[str, list[nn.Module]]:
+        """Return the embeddings of tokens and times, the set-wise and the cross-set blocks."""
+        return {
+            "embedding": [self.embedding, self.time2vec],
+            "swe": [layer.set_wise for layer in self.layers],
+            "cse": [layer.cross_set for layer in self.layers],
+        }
+
+    def units(self) -> Sequence[NestLayer]:
+        """Return the layers."""
+        return self.layers
+
+    def layer_context(self, batch: PackedBatch) -> LayerContext:
+        """Plan the attention of every layer: rows within their set, [CLS] rows within their patient."""
+        weight, d_head = self.embedding.weight, self.config.d_model // self.config.heads
+        dtype = compute_dtype(weight)
+        return LayerContext(
+            plan_attention(batch.set_offsets, batch.key_bias, dtype=dtype),
+            rotation(batch.hours, d_head, weight.dtype) if self.config.set_position else None,
+            plan_attention(batch.subject_offsets, dtype=dtype),
+            rotation(batch.days, d_head, weight.dtype),
+        )
+
+    def token_logits(self, hidden_states: Tensor) -> Tensor:
+        """Return logits over the vocabulary by the tied embedding: [any, d_model] → [any, vocab_size]."""
+        return F.linear(hidden_states, self.embedding.weight)
+
+    def msm_logits(self, cls_hidden: Tensor) -> Tensor:
+        """Return the set head's logits: [sets, d_model] → [sets, vocab_size]."""
+        return F.linear(self.set_head.before_out(cls_hidden), self.set_weight, self.set_head.out.bias)
+
+    @property
+    def set_weight(self) -> Tensor:
+        """The weight of the set head's last Linear, [vocab_size, d_model]; if tied, the embedding's weight."""
+        return self.embedding.weight if self.config.tied_set_head else self.set_head.out.weight
+
+    def embed(self, batch: PackedBatch) -> Tensor:
+        """Return the input of the first layer, [rows, d_model]."""
+        rows: Tensor = self.embedding(batch.tokens)
+        if "hours" in self.time2vec:
+            rows = rows + self.time2vec["hours"](batch.hours)
+        if "days" in self.time2vec:
+            rows = rows + self.time2vec["days"](batch.days).index_select(0, batch.set_of_row)
+        return rows
+
+
+_TIME_BITS = 32
+
+
+def merge_duplicates(batch: PackedBatch, *, hours_matter: bool) -> tuple[PackedBatch, Tensor]:
+    """Merge equal rows of each set; return the smaller batch and the new row of each old row.
+
+    The first of equal rows stays, in its place, and its key bias counts the others.
+
+    Args:
+        hours_matter: rows of a set with different hours are different.
+    """
+    kinds = batch.set_of_row * (int(batch.tokens.max()) + 1) + batch.tokens
+    if hours_matter:
+        if int(kinds.max()) >= 1 << (63 - _TIME_BITS):  # more sets than a batch ever has
+            return batch, torch.arange(len(kinds), device=kinds.device)
+        kinds = (kinds << _TIME_BITS) + batch.hours.view(torch.int32)
+    _, kind_of_row, counts = torch.unique(kinds, return_inverse=True, return_counts=True)
+    rows = torch.arange(len(kinds), device=kinds.device)
+    if len(counts) == len(rows):
+        return batch, rows
+    first = torch.full_like(counts, len(rows)).scatter_reduce_(0, kind_of_row, rows, "amin")
+    is_first = torch.zeros_like(rows, dtype=torch.bool).index_fill_(0, first, True)
+    place = is_first.cumsum(0) - 1
+    weights = torch.zeros_like(counts, dtype=torch.float64)
+    weights.index_add_(0, kind_of_row, batch.key_bias.exp())
+    ends = torch.cat([place.new_zeros(1), is_first.cumsum(0)])
+    smaller = replace(
+        batch,
+        tokens=batch.tokens[is_first],
+        hours=batch.hours[is_first],
+        key_bias=weights[kind_of_row[is_first]].log(),
+        set_offsets=ends[batch.set_offsets],
+    )
+    return smaller, place[first][kind_of_row]
+
+
+ENCODER = NestModel
