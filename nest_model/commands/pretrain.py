@@ -18,12 +18,16 @@ from nest_model.data.measured import MeasuredItems
 from nest_model.data.vocabulary import read_tokens
 from nest_model.model import checkpoint
 from nest_model.model.systems.nest import NestModel
+from nest_model.model.weights import BYTES_IN_TRAINING, BYTES_OF_WEIGHT, refuse_too_large
 from nest_model.training.memory import within_memory
+from nest_model.training.mlm_msm import MaskedTokensAndSets
 from nest_model.training.model_card import pretrained_readme
-from nest_model.training.pretraining_task import Pretraining, PretrainingPatients
+from nest_model.training.pretraining_data import PretrainingPatients
+from nest_model.training.pretraining_task import Pretraining
 from nest_model.training.recipe import PRETRAINING, Recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.seeds import finished_metrics, list_other_seeds, run_record, train_seeds
+from nest_model.training.shared_embedding import share_embedding
 from nest_model.training.state import StateFolder
 from nest_model.training.telemetry import Telemetry
 from nest_model.training.trainer import fit
@@ -95,11 +99,15 @@ def pretrain(
     tokens = read_tokens(vocab, patients.seqsets.vocab_sha256)
     config = ModelConfig.preset(model, len(tokens), **changes)
     recipe_used = PRETRAINING[model].for_examples(len(patients.train)).with_changes(**recipe)
+    alone = fabric.world_size == 1 and fabric.device.type == "cpu"
+    refuse_too_large(config, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
     torch.manual_seed(seed)
-    code_groups = CodeGroups.of(tokens) if recipe_used.shares_embeddings else None
-    training_task = Pretraining(
-        patients, config, recipe_used, runtime, code_groups, MeasuredItems.of(tokens).item
-    )
+    encoder = NestModel(config)
+    encoder.item_of_token.copy_(torch.from_numpy(MeasuredItems.of(tokens).item))
+    if recipe_used.shares_embeddings:
+        share_embedding(encoder.embedding, CodeGroups.of(tokens))
+    objective = MaskedTokensAndSets(config, recipe_used.starts_at_shares)
+    training_task = Pretraining(patients, encoder, objective, recipe_used, runtime)
     for sentence in (early_warnings := training_task.warnings):
         log.warning("%s", sentence)
     key_of_run = run_key(config, recipe_used, seed, patients, key)
@@ -121,7 +129,7 @@ def pretrain(
     progress, module = fit(training_task, recipe_used, runtime, seed=seed, states=states)
 
     metrics = within_memory(
-        lambda: {**training_task.evaluate(module)[0], **training_task.set_prediction(module)},
+        lambda: {**training_task.evaluate(module)[0], **training_task.evaluate_last(module)},
         training_task,
         runtime,
     )

@@ -10,7 +10,7 @@ import torch
 from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
-from nest_model.training import losses, pretraining_task
+from nest_model.training import losses, mlm_msm
 from nest_model.training.losses import pretraining_loss
 from nest_model.training.memory import is_out_of_memory
 from nest_model.training.recipe import Recipe
@@ -51,7 +51,7 @@ def rows_that_fit(monkeypatch):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
             return pretraining_loss(model, masked_batch, counts)
 
-        monkeypatch.setattr("nest_model.training.pretraining_task.pretraining_loss", limited)
+        monkeypatch.setattr("nest_model.training.mlm_msm.pretraining_loss", limited)
         return failures
 
     return set_to
@@ -80,7 +80,7 @@ def test_running_out_of_memory_in_validation_lowers_the_budget(world, tmp_path, 
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
         return work(model, masked_batch)
 
-    monkeypatch.setattr(pretraining_task, evaluated_by, limited)
+    monkeypatch.setattr(mlm_msm, evaluated_by, limited)
     train(world, tmp_path / "b", lower_row_budget=True, row_budget=64)
 
     assert failures

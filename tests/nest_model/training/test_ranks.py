@@ -19,7 +19,9 @@ from nest_model.data.packed import micro_batches
 from nest_model.data.predictions import read_predictions
 from nest_model.model import checkpoint
 from nest_model.training.device import launch_fabric
-from nest_model.training.pretraining_task import Pretraining, PretrainingPatients
+from nest_model.training.mlm_msm import MaskedTokensAndSets
+from nest_model.training.pretraining_data import PretrainingPatients
+from nest_model.training.pretraining_task import Pretraining
 from nest_model.training.ranks import balanced_runs, runs_of_rank
 from schemas.errors import NestError
 from tests.support.factories.world import World, make_world, runtime
@@ -120,9 +122,9 @@ def test_a_model_of_sharded_ranks_scores_the_same_in_a_single_process(world, tmp
     patients = PretrainingPatients.read(world.seqset, world.subjects)
 
     model, card = checkpoint.load_pretrained(tmp_path, vocab_sha256=patients.seqsets.vocab_sha256)
-    task = Pretraining(patients, card.model, RECIPE, runtime(tmp_path))
-    task.module.model.load_state_dict(model.state_dict())
-    metrics = task.evaluate(task.module)[0] | task.set_prediction(task.module)
+    objective = MaskedTokensAndSets(card.model, starts_at_shares=False)
+    task = Pretraining(patients, model, objective, RECIPE, runtime(tmp_path))
+    metrics = task.evaluate(task.module)[0] | task.evaluate_last(task.module)
 
     assert metrics == pytest.approx(expected, abs=1e-5)
 

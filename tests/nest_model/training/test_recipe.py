@@ -14,7 +14,8 @@ from nest_model.data.selection import Selection
 from nest_model.data.vocabulary import read_tokens
 from nest_model.model.systems.nest import NestModel
 from nest_model.training.finetuning_task import FineTuning
-from nest_model.training.pretraining_task import Pretraining, PretrainingPatients
+from nest_model.training.mlm_msm import MaskedTokensAndSets
+from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
 from nest_model.training.recipe import FINETUNING, PRETRAINING, SEVERAL_CLASSES, Recipe
 from nest_model.training.trainer import parameter_groups
 from tests.support.factories.world import make_world, pretrain_small, runtime
@@ -72,20 +73,19 @@ def test_parameter_groups_hold_each_weight_once_by_decay_and_rate():
     assert (everything["weight_decay"], everything["rate_share"]) == (0.1, 1.0)
 
 
-def test_the_msm_head_starts_at_the_constant_guess(world, tmp_path):
+def test_the_msm_head_starts_at_the_constant_guess(world):
     patients = PretrainingPatients.read(world.seqset, world.subjects)
     config = ModelConfig.preset("tiny", len(read_tokens(world.vocab, patients.seqsets.vocab_sha256)))
-    recipe = Recipe(1e-3, 1, 1, starts_at_shares=True)
+    examples = PretrainingExamples.of(patients, config, patients_per_batch=36)
+    encoder, plain = NestModel(config), NestModel(config)
 
-    task = Pretraining(patients, config, recipe, runtime(tmp_path))
+    MaskedTokensAndSets(config, starts_at_shares=True).start(encoder, examples)
+    MaskedTokensAndSets(config, starts_at_shares=False).start(plain, examples)
 
-    guess = task.module.model.set_head.out.bias.detach().softmax(0).numpy()
-    expected = task._popularity.mean_set
+    guess = encoder.set_head.out.bias.detach().softmax(0).numpy()
+    expected = examples.popularity.mean_set
     assert guess[5:] / guess[5:].sum() == pytest.approx(expected[5:], rel=1e-5)
-    plain = Pretraining(
-        patients, config, dataclasses.replace(recipe, starts_at_shares=False), runtime(tmp_path)
-    )
-    assert not plain.module.model.set_head.out.bias.any()
+    assert not plain.set_head.out.bias.any()
 
 
 @pytest.mark.parametrize(("least", "most"), [(0.0, 0.0), (0.5, 0.5), (0.2, 0.8)])

@@ -1,0 +1,150 @@
+"""NEST's objective: guess masked tokens (MLM), masked sets (MSM), and visible sets from their own [CLS]."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from nest_model.config import ModelConfig
+from nest_model.data.packed import PackedBatch
+from nest_model.data.selection import Selection
+from nest_model.model.systems.nest import NestModel
+from nest_model.training.guesses.verdicts import not_judged, not_learnt, single_set_warning
+from nest_model.training.guesses.yardsticks import Mask, fit_patients, has_single_sets, yardsticks
+from nest_model.training.losses import (
+    Counts,
+    SetPrediction,
+    pretraining_loss,
+    set_prediction,
+    validation_scores,
+)
+from nest_model.training.masking import FIRST_TOKEN, MaskedBatch, mask_batch, mask_sets
+from nest_model.training.pretraining_data import VALIDATION_SEED, PretrainingExamples
+
+_PREDICTIONS = tuple(
+    f"val_{name}_at_10_{row}" for row in ("cls", "mask", "head") for name in ("recall", "ndcg")
+)
+
+
+@dataclass(frozen=True)
+class MaskedTokensAndSets:
+    """MLM, MSM and the own-set loss with the config's weights and shares.
+
+    Tokens are masked in the same pass as sets, so its values of set prediction serve for curves alone.
+    """
+
+    config: ModelConfig
+    starts_at_shares: bool  # MSM's head starts at the constant guess
+
+    @property
+    def last_evaluation(self) -> "MaskedSets":
+        """Set prediction, with no token masked."""
+        return MaskedSets(self.config)
+
+    @torch.no_grad()
+    def start(self, encoder: NestModel, examples: PretrainingExamples) -> None:
+        """Initialise MSM's head at the constant guess, and specials, which are never targets, at its minimum."""
+        if self.starts_at_shares:
+            guess = torch.from_numpy(examples.popularity.mean_set)
+            encoder.set_head.out.bias.copy_(guess.where(guess > 0, guess[FIRST_TOKEN:].min()).log())
+
+    def corrupt(self, batch: PackedBatch, generator: Generator) -> MaskedBatch:
+        """Mask tokens and sets."""
+        return mask_batch(batch, generator, self.config)
+
+    def counts(self, corrupted: MaskedBatch) -> dict[str, int]:
+        """Return the number of guesses of each loss."""
+        return Counts.of(corrupted)._asdict()
+
+    def losses(
+        self, encoder: NestModel, corrupted: MaskedBatch, counts: Mapping[str, int]
+    ) -> dict[str, Tensor]:
+        """Return the weighted sum, and MLM, MSM and own-set losses; see Objective."""
+        losses = pretraining_loss(encoder, corrupted, Counts(**counts))
+        return {"loss": losses.total} | {name: getattr(losses, name) for name in self._terms}
+
+    def scores(self, encoder: NestModel, corrupted: MaskedBatch) -> dict[str, float]:
+        """Return the sums of the losses and, of the masked sets, of set prediction."""
+        losses, prediction = validation_scores(encoder, corrupted)
+        return {name: float(loss) for name, loss in losses.items()} | _sums(prediction)
+
+    def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
+        """Return the mean losses, their weighted sum and, if sets are masked, set prediction."""
+        means = {name: sums[name] / max(count, 1) for name, count in counts.items()}
+        loss = sum(weight * means[name] for name, weight in self.config.loss_weights.items())
+        lists = {name: sums[name] / counts["msm"] for name in _PREDICTIONS} if counts["msm"] else {}
+        return {"val_loss": loss} | {f"val_{name}": means[name] for name in self._terms} | lists
+
+    @property
+    def _terms(self) -> list[str]:
+        weights = self.config.loss_weights
+        return [name for name in weights if name != "own" or weights[name]]  # MLM and MSM are always reported
+
+    def warnings(self, examples: PretrainingExamples) -> list[str]:
+        """Return a sentence if MSM is trained where each patient has a single set."""
+        name = _single_set_split(examples)
+        return [single_set_warning(name)] if name and self.config.msm_weight else []
+
+    def compare_with_guesses(
+        self, validation: Mapping[str, float], examples: PretrainingExamples
+    ) -> dict[str, Any]:
+        """Return the yardsticks of tokens, sets and lists, and the verdicts; see Objective."""
+        sample = examples.train.take(fit_patients(len(examples.train), VALIDATION_SEED))
+
+        def masked(selection: Selection, mask: Mask) -> Iterator[MaskedBatch]:
+            return examples.corrupted(selection, lambda batch, generator: mask(batch, generator, self.config))
+
+        guesses = yardsticks(examples.popularity, partial(masked, sample), partial(masked, examples.val))
+        single_set_split = _single_set_split(examples)
+        return {
+            "yardsticks": guesses,
+            "not_learnt": not_learnt(validation, guesses, single_set_split),
+            "not_judged": not_judged(
+                val_patients=examples.val_patients,
+                single_set_split=single_set_split,
+                weights={"val_mlm": self.config.mlm_weight, "val_msm": self.config.msm_weight},
+                yardsticks=guesses,
+            ),
+        }
+
+
+@dataclass(frozen=True)
+class MaskedSets:
+    """Recall@10 and NDCG@10 of masked sets by each of the three readouts."""
+
+    config: ModelConfig
+
+    def corrupt(self, batch: PackedBatch, generator: Generator) -> MaskedBatch:
+        """Mask sets alone."""
+        return mask_sets(batch, generator, self.config)
+
+    def counts(self, corrupted: MaskedBatch) -> dict[str, int]:
+        """Return the number of masked sets."""
+        return {"sets": len(corrupted.masked_sets.sets)}
+
+    def scores(self, encoder: NestModel, corrupted: MaskedBatch) -> dict[str, float]:
+        """Return the sums of set prediction."""
+        return _sums(set_prediction(encoder, corrupted))
+
+    def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
+        """Return the means over the sets."""
+        return {name: value / max(counts["sets"], 1) for name, value in sums.items()}
+
+
+def _sums(prediction: SetPrediction) -> dict[str, float]:
+    """Return the sums of each score over the sets, in the order of `_PREDICTIONS`."""
+    rankings = (
+        ranking
+        for row in (prediction.cls, prediction.mask, prediction.head)
+        for ranking in (row.recall, row.ndcg)
+    )
+    return {name: float(ranking.sum()) for name, ranking in zip(_PREDICTIONS, rankings, strict=True)}
+
+
+def _single_set_split(examples: PretrainingExamples) -> str | None:
+    """Return the split whose patients all have a single set, if there is one."""
+    splits = {"training": examples.train, "validation": examples.val}
+    return next((name for name, selection in splits.items() if has_single_sets(selection)), None)

@@ -1,0 +1,82 @@
+"""What a pretraining task needs of its objective: how batches are corrupted, what is lost, what is reported."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Generator, Tensor
+
+from nest_model.data.packed import PackedBatch
+from nest_model.training.pretraining_data import PretrainingExamples
+
+
+class CorruptedBatch(Protocol):
+    """A batch as the encoder sees it, with the targets of its objective."""
+
+    @property
+    def batch(self) -> PackedBatch:
+        """What the encoder sees."""
+        ...
+
+    def slice_subjects(self, first: int, end: int) -> Self:
+        """Return the patients `first` … `end - 1`."""
+        ...
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the batch with every tensor on `device`."""
+        ...
+
+
+class Evaluation(Protocol):
+    """A pass over the validation patients. Corrupted batches are Any here: each objective knows its own."""
+
+    def corrupt(self, batch: PackedBatch, generator: Generator) -> CorruptedBatch:
+        """Corrupt a whole step or validation batch; the generator is the only source of randomness."""
+        ...
+
+    def counts(self, corrupted: Any) -> dict[str, int]:
+        """Return the number of guesses, by what they are averaged for."""
+        ...
+
+    def scores(self, encoder: Any, corrupted: Any) -> dict[str, float]:
+        """Return sums over the guesses, always of the same names; without gradients."""
+        ...
+
+    def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
+        """Return the metrics of all batches together."""
+        ...
+
+
+class Objective(Evaluation, Protocol):
+    """What an encoder is pretrained to do. Its `metrics` hold `val_loss`, which decides when to stop."""
+
+    @property
+    def last_evaluation(self) -> Evaluation:
+        """What else is evaluated once the training is over."""
+        ...
+
+    def start(self, encoder: Any, examples: PretrainingExamples) -> None:
+        """Initialise what the training patients' statistics decide."""
+        ...
+
+    def losses(self, encoder: Any, corrupted: Any, counts: Mapping[str, int]) -> dict[str, Tensor]:
+        """Return a micro-batch's part of a step's losses, by name; only `loss`, their sum, has a gradient.
+
+        Args:
+            counts: of the whole step; the parts of a step sum to its means.
+        """
+        ...
+
+    def warnings(self, examples: PretrainingExamples) -> Sequence[str]:
+        """Return sentences about data from which it cannot be learnt, known before the training."""
+        ...
+
+    def compare_with_guesses(
+        self, validation: Mapping[str, float], examples: PretrainingExamples
+    ) -> dict[str, Any]:
+        """Return model-free guesses on the same validation batches, and the verdicts on the model's metrics.
+
+        Returns:
+            `yardsticks`: values of guesses by metric. `not_learnt` and `not_judged`: sentences.
+        """
+        ...

@@ -1,0 +1,122 @@
+"""The patients of a pretraining: their splits, and their last sets as an encoder reads them."""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pyarrow.compute as pc
+from torch import Generator
+
+from nest_model.config import ModelConfig
+from nest_model.data.packed import PackedBatch, pack, seed_of
+from nest_model.data.selection import (
+    ContextCut,
+    Selection,
+    before_last_filled_set,
+    has_two_filled_sets,
+    limit_context,
+    whole_subjects,
+)
+from nest_model.data.seqsets import SeqSets
+from nest_model.training.guesses.popularity import Popularity
+from schemas.contract import read_table
+from schemas.errors import NestError
+from schemas.tables.events import SUBJECTS
+
+log = logging.getLogger("nest")
+
+VALIDATION_SEED = 2025  # of the corruption of validation patients, the same in every epoch and run
+Corrupted = TypeVar("Corrupted")
+
+
+@dataclass(frozen=True)
+class PretrainingPatients:
+    """Shards, with their training patients and the validation patients for early stopping."""
+
+    seqsets: SeqSets
+    train: np.ndarray  # i64 [patients], positions in `seqsets.subject_offsets`
+    val: np.ndarray  # likewise; if empty, the training loss decides when to stop
+    leave_out_last_set: bool = (
+        False  # of each patient the last filled set, and what comes after it, is not read
+    )
+
+    @classmethod
+    def read(cls, seqset: Path, subjects: Path, *, leave_out_last_set: bool = False) -> "PretrainingPatients":
+        """Read the shards and the patients' `pretrain_split`.
+
+        Args:
+            leave_out_last_set: do not read each patient's last filled set; patients with no other are left out.
+
+        Raises:
+            NestError: no patient of the training split has a set to read.
+        """
+        seqsets = SeqSets.read(seqset)
+        table = read_table(subjects, SUBJECTS)
+        ids, split = table["subject_id"].to_numpy(), table["pretrain_split"]
+        train, val = (
+            seqsets.subject_rows(ids[pc.equal(split, name).to_numpy()]) for name in ("train", "val")
+        )
+        if leave_out_last_set:
+            train, val = (rows[has_two_filled_sets(seqsets, rows)] for rows in (train, val))
+        if not len(train):
+            needed = "two filled sets" if leave_out_last_set else "a set"
+            raise NestError(
+                f"{subjects}: no patient of the training split has {needed}; there is nothing to learn."
+            )
+        if not len(val):
+            log.warning(
+                "no patient of the validation split has a set; the training loss decides when to stop."
+            )
+        return cls(seqsets, train, val, leave_out_last_set)
+
+    def select(self, subject_rows: np.ndarray) -> Selection:
+        """Select all that is read of these patients."""
+        select = before_last_filled_set if self.leave_out_last_set else whole_subjects
+        return select(self.seqsets, subject_rows)
+
+
+@dataclass(frozen=True)
+class PretrainingExamples:
+    """The patients' last sets: an example is a patient. Without validation patients the training patients validate."""
+
+    seqsets: SeqSets
+    config: ModelConfig
+    train: Selection
+    val: Selection
+    val_patients: int  # of the validation split
+    cut: ContextCut  # of the training patients
+    patients_per_batch: int
+
+    @classmethod
+    def of(
+        cls, patients: PretrainingPatients, config: ModelConfig, patients_per_batch: int
+    ) -> "PretrainingExamples":
+        """Cut each patient to the config's context."""
+        limits = {"max_sets": config.max_sets, "max_set_rows": config.max_set_rows}
+        train, cut = limit_context(patients.select(patients.train), **limits)
+        val, _ = limit_context(
+            patients.select(patients.val if len(patients.val) else patients.train), **limits
+        )
+        return cls(patients.seqsets, config, train, val, len(patients.val), cut, patients_per_batch)
+
+    @cached_property
+    def popularity(self) -> Popularity:
+        """The token statistics of the training patients."""
+        return Popularity.of(self.seqsets, self.train, self.config.vocab_size)
+
+    def batch(self, selection: Selection) -> PackedBatch:
+        """Pack the patients of a selection."""
+        return pack(self.seqsets, selection, self.config)
+
+    def corrupted(
+        self, selection: Selection, corrupt: Callable[[PackedBatch, Generator], Corrupted]
+    ) -> Iterator[Corrupted]:
+        """Yield all patients of a selection in batches, corrupted the same way in every epoch and run."""
+        for first in range(0, len(selection), self.patients_per_batch):
+            examples = np.arange(first, min(first + self.patients_per_batch, len(selection)))
+            generator = Generator().manual_seed(seed_of(VALIDATION_SEED, first))
+            yield corrupt(self.batch(selection.take(examples)), generator)
