@@ -2,7 +2,8 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self
 
 from pydantic import TypeAdapter, ValidationError
@@ -24,7 +25,7 @@ class Shortcuts:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes, positions, limits and masking shares of a NEST model.
+    """Sizes, positions, limits and masking shares of a model, NEST or another of SYSTEMS.
 
     The encoder reads neither `cse_position` nor the limits: they describe how batches are packed.
 
@@ -36,7 +37,7 @@ class ModelConfig:
     d_model: int = 64
     heads: int = 4
     d_ff: int = 192
-    layers: int = 2  # each a set-wise block and a cross-set block
+    layers: int = 2  # of two blocks each, in NEST a set-wise block and a cross-set block
 
     max_set_rows: int = 512  # [CLS] included; longer sets keep their first events
     max_sets: int = 64  # per patient; the last ones are kept
@@ -74,11 +75,11 @@ class ModelConfig:
                 raise NestError(f"model config: {hint}")
 
     @classmethod
-    def preset(cls, name: str, vocab_size: int, **changes: Any) -> Self:
-        """Return a preset's sizes for a vocabulary, with the given fields changed."""
+    def preset(cls, name: str, vocab_size: int, *, system: str = "nest", **changes: Any) -> Self:
+        """Return a preset's sizes for a vocabulary, with the given fields changed, as a system has use for them."""
         if name not in PRESETS:
             raise NestError(f"model preset {name!r} is unknown; choose one of {', '.join(PRESETS)}.")
-        return cls(vocab_size=vocab_size, **(PRESETS[name] | changes))
+        return cls(vocab_size=vocab_size, **(PRESETS[name] | changes | dict(SYSTEMS[system].absent)))
 
     def to_json(self) -> str:
         """Return every field as JSON, in the order of the class."""
@@ -115,6 +116,40 @@ def _refuse_other_keys(kind: type, values: dict[str, Any]) -> None:
             "written by another version of this package. Train again, or mend the file by hand."
         )
 
+
+@dataclass(frozen=True)
+class System:
+    """An encoder and its objective, as people read of them; their code is found by the system's name."""
+
+    title: str
+    about: str
+    absent: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # fields it has no use for, at the values that say so
+
+
+SYSTEMS = {
+    "nest": System(
+        "NEST",
+        "An encoder of sequences of multisets, trained to guess masked tokens (MLM) and sets (MSM).",
+    ),
+    "bert": System(
+        "BERT",
+        "A flat encoder: all rows of a subject attend to each other, whatever their set; trained to guess masked "
+        "tokens (MLM).",
+        {
+            "cse_position": "index",
+            "set_position": None,
+            "time2vec": None,
+            "time2vec_scale": 1.0,
+            "msm_weight": 0.0,
+            "own_set_weight": 0.0,
+            "set_mask_share": 0.0,
+            "tied_set_head": False,
+            "readout": "cls",
+        },
+    ),
+}
 
 BEYOND_PAPER = {
     "own_set_weight": 1.0,

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from nest_model.config import PRESETS, ModelConfig
+from nest_model.config import PRESETS, SYSTEMS, ModelConfig
 from schemas.errors import NestError
 
 BLOCKS = ("embedding", "swe", "cse")
@@ -114,14 +114,17 @@ class PretrainingOptions(Options):
     )
     set_mask_share: float | None = Field(None, gt=0, le=1, description="share of sets masked")
 
-    def changes(self, preset: str) -> dict[str, Any]:
+    def changes(self, preset: str, system: str = "nest") -> dict[str, Any]:
         """Return the fields of a preset's model config that these options change.
 
         With set_position none the preset's Time2Vec of hours is dropped, as in the paper.
 
         Raises:
-            NestError: the options contradict each other or the preset.
+            NestError: the options contradict each other, the preset or the system.
         """
+        absent = SYSTEMS[system].absent
+        if unused := [name for name in self.overrides if FIELDS.get(name, name) in absent]:
+            raise NestError(f"{system} has no {', '.join(unused)}; leave out what only another system reads.")
         changes = {
             FIELDS.get(name, name): None if value == "none" else value
             for name, value in self.overrides.items()
@@ -129,7 +132,7 @@ class PretrainingOptions(Options):
         }
         if self.set_position == "none" and self.time2vec is None:
             changes |= _without_hours(PRESETS[preset].get("time2vec"))
-        config = ModelConfig.preset(preset, _ANY_VOCAB, **changes)
+        config = ModelConfig.preset(preset, _ANY_VOCAB, system=system, **changes)
         for fault, sentence in self._contradictions(preset, config):
             if fault:
                 raise NestError(sentence)
@@ -241,6 +244,17 @@ def preset_choice(name: str) -> str:
     names = ["auto", *PRESETS]
     if name not in names:
         raise argparse.ArgumentTypeError(f"preset {name!r} is unknown; {_suggestion(name, names)}")
+    return name
+
+
+def system_choice(name: str) -> str:
+    """Return a `--system` value, for argparse.
+
+    Raises:
+        ArgumentTypeError: there is no such system.
+    """
+    if name not in SYSTEMS:
+        raise argparse.ArgumentTypeError(f"system {name!r} is unknown; {_suggestion(name, list(SYSTEMS))}")
     return name
 
 

@@ -42,7 +42,11 @@ def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg
         group_name=f"{source}_models",
         kinds={"pytorch"},
         code_version=code_version(
-            "nest_model.commands.pretrain", "nest_model.training.device", entry_point=COMMAND_LINE
+            "nest_model.commands.pretrain",
+            "nest_model.model.systems.nest",
+            "nest_model.training.objectives.mlm_msm",
+            "nest_model.training.device",
+            entry_point=COMMAND_LINE,
         ),
         description=(
             "NEST pretrained on the training patients (MLM + MSM), stopped early on the validation patients."

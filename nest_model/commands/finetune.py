@@ -195,7 +195,7 @@ def finetune(
     )
     checkpoint.save(out, weights, card, classifier_readme(card, metrics))
     test_metrics = _write_predictions(
-        predictions, table, "nest" if rows is not None else WITHOUT_PRETRAINING, probability
+        predictions, table, parent.system if rows is not None else WITHOUT_PRETRAINING, probability
     )
     content = {"validation": metrics, "test": test_metrics, **summary, "history": progress.history}
     if rows is not None:
@@ -205,7 +205,8 @@ def finetune(
         probe_test = _write_predictions(probe_predictions(predictions), table, "probe", probabilities)
         content["probe"] = {"validation": probe_validation, "test": probe_test}
     if fabric.world_size == 1:  # with more ranks the weights may be sharded
-        content["attention"] = within_memory(training_task.attention, training_task, runtime)
+        attention = within_memory(training_task.attention, training_task, runtime)
+        content |= {} if attention is None else {"attention": attention}
     remove_outputs(out / "not_trainable.json")
     write_json(out / "metrics.json", content | run_record(run_key, outputs))
     states.clear()

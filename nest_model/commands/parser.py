@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from nest_model.config import PRESETS
+from nest_model.config import PRESETS, SYSTEMS
 from nest_model.options import (
     FineTuningOptions,
     Options,
@@ -14,6 +14,7 @@ from nest_model.options import (
     add_flags,
     preset_choice,
     preset_for,
+    system_choice,
     take_options,
 )
 from nest_model.training.stop import StopRequest
@@ -60,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     main_parser = argparse.ArgumentParser(prog="python -m nest_model", description=DESCRIPTION)
     commands = main_parser.add_subparsers(required=True, metavar="command")
 
-    pretrain = _command(commands, "pretrain", _pretrain, "pretrain a model on SeqSet shards with MLM and MSM")
+    pretrain = _command(commands, "pretrain", _pretrain, "pretrain a model on SeqSet shards")
     _paths(pretrain, "seqset", "subjects", "vocab", "out")
     pretrain.add_argument(
         "--model",
@@ -68,6 +69,13 @@ def parser() -> argparse.ArgumentParser:
         default="auto",
         metavar="{" + ",".join(("auto", *PRESETS)) + "}",
         help="preset of the model (default: auto, which is tiny on a CPU and paper on a GPU)",
+    )
+    pretrain.add_argument(
+        "--system",
+        type=system_choice,
+        default="nest",
+        metavar="{" + ",".join(SYSTEMS) + "}",
+        help="encoder to pretrain with its own objective (default: nest)",
     )
     add_flags(pretrain, PretrainingOptions)
     _seeds(pretrain)
@@ -366,17 +374,18 @@ def _training(command: argparse.ArgumentParser) -> None:
 
 
 # Each function imports its dependencies itself: `--help` and a wrong flag should not wait for torch.
-def _pretrain(*, model: str, **values: Any) -> None:
+def _pretrain(*, model: str, system: str, **values: Any) -> None:
     from nest_model.commands import pretrain as train
 
     options = take_options(PretrainingOptions, values)
 
     def run(runtime: "Runtime", **arguments: Any) -> None:
         preset = preset_for(model, gpu=runtime.fabric.device.type != "cpu")
-        changes = {"position": None, **options.changes(preset)}
+        changes = {"position": None, **options.changes(preset, system)}
         train.pretrain_seeds(
             runtime=runtime,
             model=preset,
+            system=system,
             leave_out_last_set=bool(options.leave_out_last_set),
             **changes,
             **arguments,

@@ -64,7 +64,7 @@ def predict(
     write_predictions(
         out,
         task,
-        f"{task.cohort}_nest",
+        f"{task.cohort}_{card.system}",
         subject_id=rows.subject_id,
         encounter_id=rows.encounter_id,
         predict_at_us=rows.predict_at_us,

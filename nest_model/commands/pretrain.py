@@ -17,11 +17,11 @@ from nest_model.data.code_groups import CodeGroups
 from nest_model.data.measured import MeasuredItems
 from nest_model.data.vocabulary import read_tokens
 from nest_model.model import checkpoint
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems import encoder_class
 from nest_model.model.weights import BYTES_IN_TRAINING, BYTES_OF_WEIGHT, refuse_too_large
 from nest_model.training.memory import within_memory
-from nest_model.training.mlm_msm import MaskedTokensAndSets
 from nest_model.training.model_card import pretrained_readme
+from nest_model.training.objectives import objective_of
 from nest_model.training.pretraining_data import PretrainingPatients
 from nest_model.training.pretraining_task import Pretraining
 from nest_model.training.recipe import PRETRAINING, Recipe
@@ -63,6 +63,7 @@ def pretrain(
     vocab: Path,
     out: Path,
     model: str,
+    system: str = "nest",
     position: str | None,
     seed: int,
     runtime: Runtime,
@@ -76,6 +77,7 @@ def pretrain(
 
     Args:
         model: a preset, or "auto" (tiny on a CPU, paper on a GPU).
+        system: one of `config.SYSTEMS`, which says what of the config it reads.
         position: the config's `cse_position`; None: the preset's.
         recipe: changes to the preset's recipe; None keeps the preset's value.
         leave_out_last_set: do not read each patient's last filled set.
@@ -97,17 +99,17 @@ def pretrain(
     if position is not None:
         changes["cse_position"] = position
     tokens = read_tokens(vocab, patients.seqsets.vocab_sha256)
-    config = ModelConfig.preset(model, len(tokens), **changes)
+    config = ModelConfig.preset(model, len(tokens), system=system, **changes)
     recipe_used = PRETRAINING[model].for_examples(len(patients.train)).with_changes(**recipe)
     alone = fabric.world_size == 1 and fabric.device.type == "cpu"
-    refuse_too_large(config, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
+    parameters = encoder_class(system).num_parameters(config)
+    refuse_too_large(parameters, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
     torch.manual_seed(seed)
-    encoder = NestModel(config)
+    encoder = encoder_class(system)(config)
     encoder.item_of_token.copy_(torch.from_numpy(MeasuredItems.of(tokens).item))
     if recipe_used.shares_embeddings:
         share_embedding(encoder.embedding, CodeGroups.of(tokens))
-    objective = MaskedTokensAndSets(config, recipe_used.starts_at_shares)
-    training_task = Pretraining(patients, encoder, objective, recipe_used, runtime)
+    training_task = Pretraining(patients, encoder, objective_of(encoder), recipe_used, runtime)
     for sentence in (early_warnings := training_task.warnings):
         log.warning("%s", sentence)
     key_of_run = run_key(config, recipe_used, seed, patients, key)
@@ -122,7 +124,7 @@ def pretrain(
         return result
     log.info(
         "pretraining %s (%.2f M weights) on %s",
-        model,
+        model if system == "nest" else f"{system} {model}",
         training_task.num_parameters / 1e6,
         training_task.context_summary,
     )
@@ -137,7 +139,7 @@ def pretrain(
         "preset": model,
         "device": fabric.device.type,
     }
-    card = checkpoint.ModelCard(NestModel.system, config, patients.seqsets.vocab_sha256, summary)
+    card = checkpoint.ModelCard(system, config, patients.seqsets.vocab_sha256, summary)
     weights = training_task.whole_weights()
     if not fabric.is_global_zero:
         return {}

@@ -19,6 +19,7 @@ from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import Score
 from nest_model.model.attention_shares import CLASSES, SETS_BACK, attention_profiles
 from nest_model.model.encoder import Encoder
+from nest_model.model.systems.nest import NestModel
 from schemas.suppress import SMALLEST_SHOWN
 
 DRAWS = 5
@@ -29,15 +30,18 @@ NULLS = ("by_count", "untrained")
 
 def attention_beside_nulls(
     model: Encoder, seqsets: SeqSets, selection: Selection, *, row_budget: int
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     """Return the attention profile of a model and of both nulls, for classes that at least eleven patients have.
 
     Returns:
         `kinds` and `sets_back`, each with `layers` and `means`. `layers`: for the model (`observed`) and each null, by
         class, the share per layer as the difference to an even share (1 is all attention). `means`: by class, the mean
         over layers of the model, of each null, and of the model minus each null. `sets_back` also has `distance`: the
-        same means of how many sets farther back the last set looks than an even share.
+        same means of how many sets farther back the last set looks than an even share. None for an encoder other than
+        NEST, without blocks that look within sets or across them alone.
     """
+    if not isinstance(model, NestModel):
+        return None
     profiles = attention_profiles(model, seqsets, selection, row_budget=row_budget)
     untrained_draws = [
         attention_profiles(untrained_like(model, seed), seqsets, selection, row_budget=row_budget)
@@ -59,11 +63,11 @@ def attention_beside_nulls(
     }
 
 
-def untrained_like(model: Encoder, seed: int) -> Encoder:
+def untrained_like(model: NestModel, seed: int) -> NestModel:
     """Return a freshly initialized model of the same config, without touching torch's global random generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        untrained: Encoder = type(model)(model.config).to(model.embedding.weight.device)
+        untrained: NestModel = NestModel(model.config).to(model.embedding.weight.device)
     return untrained
 
 

@@ -15,7 +15,6 @@ from nest_model.data.packed import PackedBatch, micro_batches, pack
 from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 from nest_model.model.attention import AttentionPlan, plan_attention
-from nest_model.model.encoder import Encoder
 from nest_model.model.systems.nest import NestModel
 from schemas.tables.events import KINDS
 
@@ -103,7 +102,7 @@ class AttentionProfile:
 
 @torch.no_grad()
 def attention_profiles(
-    model: Encoder, seqsets: SeqSets, selection: Selection, *, row_budget: int
+    model: NestModel, seqsets: SeqSets, selection: Selection, *, row_budget: int
 ) -> tuple[AttentionProfile, AttentionProfile]:
     """Measure how much more attention than an even share each class gets in these examples.
 
@@ -111,7 +110,6 @@ def attention_profiles(
         By CLASSES: attention of each set's [CLS] to the rows of its set. By SETS_BACK: attention of the [CLS] of each
         example's last set to the example's sets, for examples with more than one set.
     """
-    assert isinstance(model, NestModel)  # its two kinds of blocks are what is measured
     model.eval()
     subjects, patient = np.unique(seqsets.subject_id[selection.target_set], return_inverse=True)
     kinds, back = (

@@ -179,7 +179,8 @@ def _read_config(path: Path) -> _Config:
 def _load(folder: Path, card: ModelCard, build: Callable[[], Module]) -> Module:
     """Build a module and load its weights; a misfit raises NestError before the module is built."""
     file = folder / "model.safetensors"
-    refuse_too_large(card.model, f"{folder / 'config.json'}")
+    parameters = encoder_class(card.system).num_parameters(card.model)
+    refuse_too_large(parameters, f"{folder / 'config.json'}")
     refuse_misfit(file, card.model, build, partial(_is_kept, card=card))
     module = build()
     module.load_state_dict(load_file(file), strict=False)  # only weights that are never saved are missing

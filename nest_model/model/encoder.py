@@ -31,6 +31,7 @@ class Encoder(nn.Module, ABC):
     """
 
     system: ClassVar[str]  # its name in `nest_model.model.systems`
+    objective: ClassVar[str]  # what pretrains it, in `nest_model.training.objectives`
     unused_in_tasks: ClassVar[tuple[str, ...]] = ()  # prefixes of the weights that only pretraining uses
     item_of_token: Tensor
 
@@ -39,6 +40,11 @@ class Encoder(nn.Module, ABC):
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.register_buffer("item_of_token", torch.full((config.vocab_size,), NO_ITEM))
+
+    @classmethod
+    @abstractmethod
+    def num_parameters(cls, config: ModelConfig) -> int:
+        """Return the number of parameters of an encoder of this shape, without building it."""
 
     @abstractmethod
     def read(self, batch: PackedBatch, rows: Tensor) -> ReadRows:
@@ -55,8 +61,8 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def parts(self) -> Mapping[str, Sequence[nn.Module]]:
-        """Return the modules that a fine-tuning can freeze, by the names in `options.BLOCKS`."""
+        """Return the modules that a fine-tuning can freeze, by names of `options.BLOCKS`."""
 
     @abstractmethod
     def units(self) -> Sequence[nn.Module]:
-        """Return the modules whose weights are sharded one by one; `read` of a unit is a forward pass too."""
+        """Return the modules whose weights are sharded one by one; if a unit has `read`, that is a forward pass too."""

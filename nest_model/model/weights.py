@@ -18,25 +18,16 @@ _SHOWN = 3  # names in a message
 _DTYPES = {torch.float32: "F32", torch.int64: "I64"}  # their names in a safetensors file
 
 
-def num_parameters(config: ModelConfig) -> int:
-    """Return the number of parameters of a model of this shape, without building it."""
-    d, vocab_size = config.d_model, config.vocab_size
-    block = 4 * d * d + 3 * d * config.d_ff + 2 * d
-    time2vec = 2 * d * len(config.time2vec.split("+")) if config.time2vec else 0
-    set_head = d * d + 2 * d + (1 if config.tied_set_head else d + 1) * vocab_size
-    return vocab_size * d + time2vec + 2 * block * config.layers + d + set_head
-
-
-def refuse_too_large(config: ModelConfig, source: str, bytes_per_weight: int = BYTES_OF_WEIGHT) -> None:
-    """Refuse a model that does not fit into memory.
+def refuse_too_large(num_parameters: int, source: str, bytes_per_weight: int = BYTES_OF_WEIGHT) -> None:
+    """Refuse a model of so many parameters that it does not fit into memory.
 
     Raises:
         NestError: its weights need more memory than is available.
     """
-    required_bytes, available = num_parameters(config) * bytes_per_weight, available_bytes()
+    required_bytes, available = num_parameters * bytes_per_weight, available_bytes()
     if available is not None and required_bytes > available:
         raise NestError(
-            f"{source}: a model of {num_parameters(config):,} weights takes {required_bytes / 2**30:,.1f} GiB of "
+            f"{source}: a model of {num_parameters:,} weights takes {required_bytes / 2**30:,.1f} GiB of "
             f"memory, and {available / 2**30:,.1f} GiB are free. Use a smaller model or a larger machine."
         )
 

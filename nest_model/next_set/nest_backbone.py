@@ -120,7 +120,8 @@ class NestBackbone:
                 f"{folder}: the model reads another vocabulary than {vocab}; give the one it was pretrained with."
             )
         model, card = checkpoint.load_pretrained(folder, vocab_sha256=sha256)
-        assert isinstance(model, NestModel)  # no other system yet
+        if not isinstance(model, NestModel):
+            raise NestError(f"{folder}: a pretrained {card.system}; next baskets are asked of a NEST.")
         refuse_unfit(card.model, folder)
         tokens = token_of(product_id, words)
         return cls(model, product_id, tokens, fabric, query_rows=query_rows, user_vector=user_vector)

@@ -157,8 +157,11 @@ class FineTuning:
         with self._fabric.autocast():
             return self._score(encoder, np.arange(len(self._labels)), "probe").numpy()
 
-    def attention(self) -> Mapping[str, Any]:
-        """Measure the model's attention on some test examples beside null models; needs all weights in one process."""
+    def attention(self) -> Mapping[str, Any] | None:
+        """Measure the model's attention on some test examples beside null models; needs all weights in one process.
+
+        None for an encoder whose attention is not measured.
+        """
         test = np.flatnonzero(self._labels.split == "test")
         sample = np.random.default_rng(0).permutation(test)[:EXAMPLES_LOOKED_AT]
         return attention_beside_nulls(

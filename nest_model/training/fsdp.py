@@ -30,7 +30,8 @@ def shard(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
     for encoder in [part for part in module.modules() if isinstance(part, Encoder)]:
         for unit in encoder.units():
             fully_shard(unit, mesh=ranks)
-            register_fsdp_forward_method(unit, "read")
+            if hasattr(unit, "read"):
+                register_fsdp_forward_method(unit, "read")
     return cast("nn.Module", fully_shard(module, mesh=ranks))
 
 

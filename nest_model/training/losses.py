@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nest_model.model.cross_entropy import Targets, cross_entropy_sum
-from nest_model.model.encoder import ReadRows
+from nest_model.model.encoder import Encoder, ReadRows
 from nest_model.model.systems.nest import NestModel
 from nest_model.training.masking import FIRST_TOKEN, MaskedBatch, SetTargets
 
@@ -76,7 +76,7 @@ def pretraining_loss(model: NestModel, masked_batch: MaskedBatch, counts: Counts
     ]
     read = _read(model, masked_batch, torch.cat(rows))
     token_places, masked_places, visible_places = read.place.split([len(places) for places in rows])
-    mlm = _token_loss(model, read.hidden_states, token_places, masked_batch.mlm_targets) / max(counts.mlm, 1)
+    mlm = token_loss(model, read.hidden_states, token_places, masked_batch.mlm_targets) / max(counts.mlm, 1)
     msm = _set_loss(model, read.hidden_states, masked_places, masked_batch.masked_sets) / max(counts.msm, 1)
     own_loss = _set_loss(model, read.hidden_states, visible_places, masked_batch.visible_sets) / max(
         counts.own, 1
@@ -107,7 +107,7 @@ def validation_scores(model: NestModel, masked_batch: MaskedBatch) -> tuple[dict
         [len(masked_batch.mlm_rows), len(visible_rows), 2 * len(masked_rows)]
     )
     sums = (
-        _token_loss(model, read.hidden_states, token_places, masked_batch.mlm_targets),
+        token_loss(model, read.hidden_states, token_places, masked_batch.mlm_targets),
         _set_loss(model, read.hidden_states, masked_places[: len(masked_rows)], masked_batch.masked_sets),
         _set_loss(model, read.hidden_states, visible_places, masked_batch.visible_sets),
     )
@@ -160,7 +160,7 @@ def _read(model: NestModel, masked_batch: MaskedBatch, rows: Tensor) -> ReadRows
     return ReadRows(model(masked_batch.batch), rows)
 
 
-def _token_loss(model: NestModel, hidden_states: Tensor, places: Tensor, tokens: Tensor) -> Tensor:
+def token_loss(model: Encoder, hidden_states: Tensor, places: Tensor, tokens: Tensor) -> Tensor:
     """Sum the cross-entropy of the masked tokens; a merged row guesses each of its targets."""
     rows, row_of_target = torch.arange(len(hidden_states), device=hidden_states.device), places
     if model.config.shortcuts.heads_where_a_loss_is:

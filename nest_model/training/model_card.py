@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nest_model.config import SYSTEMS
 from nest_model.training import paper_differences
 from nest_model.training.guesses import table
 from schemas.markdown import markdown_table
@@ -32,12 +33,12 @@ _FILES = """\
 """
 
 _PROBE = """\
-- `probe.safetensors`: the logistic regression on frozen pretrained features that the report calls *NEST, frozen*.
+- `probe.safetensors`: the logistic regression on frozen pretrained features: *{title}, frozen*.
 """
 
 _FRESH = """\
 A yardstick: the recipe of a fine-tuning with fresh weights, drawn with the seed, and a separate embedding per token.
-NEST's gain over it is what the pretraining is worth.
+{title}'s gain over it is what the pretraining is worth.
 """
 
 
@@ -49,17 +50,17 @@ def pretrained_readme(
     not_judged: Sequence[str],
 ) -> str:
     """Return the README of a pretrained model; the last three arguments are from `Pretraining.compare_with_guesses`."""
-    training = card.training
+    training, title = card.training, SYSTEMS[card.system].title
     return "\n".join(
         [
-            "# NEST, pretrained",
-            "An encoder of sequences of multisets, trained to guess masked tokens (MLM) and sets (MSM).\n",
+            f"# {title}, pretrained",
+            f"{SYSTEMS[card.system].about}\n",
             *_model(card),
             *_data(training),
             *_run(training),
-            *paper_differences.section(card.model, training, is_finetuned=False),
+            *_paper_differences(card),
             "## On the validation subjects",
-            markdown_table(table.rows(metrics, yardsticks)),
+            markdown_table(table.rows(metrics, yardsticks, title)),
             f"\n{table.WHAT_THEY_ARE}\n",
             *(f"- **{sentence}**" for sentence in (*not_judged, *not_learnt)),
             "",
@@ -70,14 +71,14 @@ def pretrained_readme(
 
 def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
     """Return the README of a fine-tuned model."""
-    task, training = card.task, card.training
+    task, training, title = card.task, card.training, SYSTEMS[card.system].title
     assert task is not None
     is_fresh = training.get("start") == "fresh"
     return "\n".join(
         [
-            f"# NEST, {'without pretraining' if is_fresh else 'fine-tuned'}: {task.cohort}",
+            f"# {title}, {'without pretraining' if is_fresh else 'fine-tuned'}: {task.cohort}",
             f"{task.about}\n",
-            *([_FRESH] if is_fresh else []),
+            *([_FRESH.format(title=title)] if is_fresh else []),
             f"Predicts at `{task.predict_at}`; {task.label_type} over {len(task.classes)} classes. "
             f"It sees events by `{task.features.clock}`"
             + (
@@ -88,21 +89,32 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             *_model(card),
             *_data(training),
             *_run(training),
-            *paper_differences.section(card.model, training, is_finetuned=True),
+            *_paper_differences(card),
             *_table("## On the validation rows", metrics),
-            _FILES if is_fresh else _FILES + _PROBE,
+            _FILES if is_fresh else _FILES + _PROBE.format(title=title),
             _LIMITS,
         ]
     )
 
 
+def _paper_differences(card: "ModelCard") -> list[str]:
+    """Return the section on differences from the paper's NEST, which another system does not have."""
+    if card.system != "nest":
+        return []
+    return paper_differences.section(card.model, card.training, is_finetuned=card.task is not None)
+
+
 def _model(card: "ModelCard") -> list[str]:
     model = card.model
+    positions = (
+        f"positions {model.cse_position} across sets, {model.set_position or 'none'} within"
+        if card.system == "nest"
+        else "positions by row"
+    )
     return [
         "## Model",
         f"{model.layers} layers, d {model.d_model}, {model.heads} heads, feed-forward {model.d_ff}, "
-        f"vocabulary {model.vocab_size:,}; positions {model.cse_position} across sets, "
-        f"{model.set_position or 'none'} within. "
+        f"vocabulary {model.vocab_size:,}; {positions}. "
         f"Context: the last {model.max_sets} sets, {model.max_set_rows} rows each.",
         f"Vocabulary sha256 `{card.vocab_sha256}`.\n",
     ]

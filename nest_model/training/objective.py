@@ -51,12 +51,12 @@ class Objective(Evaluation, Protocol):
     """What an encoder is pretrained to do. Its `metrics` hold `val_loss`, which decides when to stop."""
 
     @property
-    def last_evaluation(self) -> Evaluation:
+    def last_evaluation(self) -> Evaluation | None:
         """What else is evaluated once the training is over."""
         ...
 
-    def start(self, encoder: Any, examples: PretrainingExamples) -> None:
-        """Initialise what the training patients' statistics decide."""
+    def start_at_shares(self, encoder: Any, examples: PretrainingExamples) -> None:
+        """Initialise a head's bias at a constant guess from the training patients."""
         ...
 
     def losses(self, encoder: Any, corrupted: Any, counts: Mapping[str, int]) -> dict[str, Tensor]:

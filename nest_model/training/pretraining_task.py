@@ -65,7 +65,8 @@ class Pretraining:
         self.examples = PretrainingExamples.of(patients, encoder.config, recipe.examples_per_step)
         self.module = _PretrainingModule(encoder)
         self.fresh_weights: tuple[nn.Parameter, ...] = ()  # all weights are fresh, so none is special
-        objective.start(encoder, self.examples)
+        if recipe.starts_at_shares:
+            objective.start_at_shares(encoder, self.examples)
         self.rows = self.examples.train.rows
         self.padded_rows = encoder.config.max_sets * encoder.config.max_set_rows
         self.row_budget = recipe.row_budget
@@ -115,7 +116,8 @@ class Pretraining:
 
     def evaluate_last(self, module: nn.Module) -> dict[str, float]:
         """Return the metrics of the objective's last evaluation, for a trained encoder."""
-        return self._evaluate(module, self._objective.last_evaluation)
+        evaluation = self._objective.last_evaluation
+        return self._evaluate(module, evaluation) if evaluation else {}
 
     @torch.no_grad()
     def _evaluate(self, module: nn.Module, evaluation: Evaluation) -> dict[str, float]:

@@ -69,6 +69,21 @@ def encode(weights: dict[str, Tensor], config: ModelConfig, batch: Padded) -> Te
     return layer_norm(x, weights["norm.weight"])
 
 
+def encode_flat(weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch) -> Tensor:
+    """Return every row of BERT after the final norm, [rows, d_model]: padded patients of one sequence each."""
+    bounds = batch.set_offsets[batch.subject_offsets].tolist()
+    sequences = [range(first, end) for first, end in pairwise(bounds)]
+    shape = (len(sequences), max(map(len, sequences)))
+    tokens, exists = torch.full(shape, PAD), torch.zeros(shape, dtype=torch.bool)
+    for b, rows in enumerate(sequences):
+        for place, row in enumerate(rows):
+            tokens[b, place], exists[b, place] = batch.tokens[row], True
+    x, number = weights["embedding.weight"][tokens], torch.arange(shape[1]).double().expand(shape)
+    for index in range(2 * config.layers):
+        x = block(weights, f"blocks.{index}", config, x, exists, number)
+    return layer_norm(x, weights["norm.weight"])[exists]
+
+
 def block(
     weights: dict[str, Tensor],
     name: str,

@@ -74,6 +74,7 @@ class NestModel(Encoder):
     """
 
     system = "nest"
+    objective = "mlm_msm"
     unused_in_tasks = ("set_head.",)
 
     def __init__(self, config: ModelConfig) -> None:
@@ -91,6 +92,15 @@ class NestModel(Encoder):
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
         if config.tied_set_head:  # only now, so that the random draws do not depend on it
             self.set_head.out.register_parameter("weight", None)
+
+    @classmethod
+    def num_parameters(cls, config: ModelConfig) -> int:
+        """Return the number of parameters of a model of this shape, without building it."""
+        d, vocab_size = config.d_model, config.vocab_size
+        block = 4 * d * d + 3 * d * config.d_ff + 2 * d
+        time2vec = 2 * d * len(config.time2vec.split("+")) if config.time2vec else 0
+        set_head = d * d + 2 * d + (1 if config.tied_set_head else d + 1) * vocab_size
+        return vocab_size * d + time2vec + 2 * block * config.layers + d + set_head
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Return all rows after the final norm, [rows, d_model]; a set's output is at its `batch.cls_rows`."""

@@ -30,11 +30,13 @@ WHAT_THEY_ARE = (
 
 
 def rows(
-    validation: Mapping[str, float | None], yardsticks: Mapping[str, Mapping[str, Any]]
+    validation: Mapping[str, float | None],
+    yardsticks: Mapping[str, Mapping[str, Any]],
+    title: str = "NEST",
 ) -> list[dict[str, str]]:
-    """Return a row per metric: its name, NEST's value, and each guess's value or a dash."""
+    """Return a row per metric: its name, the value of the model so titled, and each guess's value or a dash."""
     return [
-        {"": NAMES.get(name, name), "NEST": _number(value)}
+        {"": NAMES.get(name, name), title: _number(value)}
         | {words: _number(guesses_at(name, yardsticks).get(guess)) for guess, words in GUESSES.items()}
         for name, value in validation.items()
     ]

@@ -93,7 +93,8 @@ def test_load_refuses_a_system_that_does_not_exist(tmp_path):
     change_config(tmp_path, lambda values: values.update(system="nst"))
 
     with pytest.raises(
-        NestError, match=r"config.json: system 'nst' is unknown \(do you mean 'nest'\?\); choose one of nest"
+        NestError,
+        match=r"config.json: system 'nst' is unknown \(do you mean 'nest'\?\); choose one of bert, nest",
     ):
         checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
 

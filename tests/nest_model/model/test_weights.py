@@ -15,7 +15,7 @@ from nest_model.files import sha256_of
 from nest_model.model import checkpoint, weights
 from nest_model.model.checkpoint import ModelCard
 from nest_model.model.systems.nest import NestModel
-from nest_model.model.weights import num_parameters, refuse_too_large
+from nest_model.model.weights import refuse_too_large
 from nest_model.training.state import StateFolder
 from schemas.errors import NestError
 from schemas.io.seal import sealed, unsealed
@@ -184,7 +184,9 @@ def test_load_refuses_an_unreadable_config_in_one_line(
 @pytest.mark.parametrize("time2vec", [None, "hours", "hours+days"])
 def test_num_parameters_equals_the_built_model(time2vec: str | None):
     config = ModelConfig(33, d_model=24, heads=3, d_ff=40, layers=3, time2vec=time2vec)
-    assert num_parameters(config) == sum(weight.numel() for weight in NestModel(config).parameters())
+    assert NestModel.num_parameters(config) == sum(
+        weight.numel() for weight in NestModel(config).parameters()
+    )
 
 
 def test_load_keeps_the_global_random_state(folder: Path):
@@ -204,10 +206,10 @@ def test_available_bytes_is_the_containers_limit_if_lower(tmp_path: Path, monkey
     assert process.available_bytes() == 2000
     (tmp_path / "memory.max").write_text("max\n")
     assert process.available_bytes() == pytest.approx(machine, rel=0.5)
-    monkeypatch.setattr(weights, "available_bytes", lambda: 4 * num_parameters(CONFIG))
-    refuse_too_large(CONFIG, "this model")
+    monkeypatch.setattr(weights, "available_bytes", lambda: 4 * NestModel.num_parameters(CONFIG))
+    refuse_too_large(NestModel.num_parameters(CONFIG), "this model")
     with pytest.raises(NestError, match=r"this model: a model of .* weights takes"):
-        refuse_too_large(CONFIG, "this model", weights.BYTES_IN_TRAINING)
+        refuse_too_large(NestModel.num_parameters(CONFIG), "this model", weights.BYTES_IN_TRAINING)
 
 
 def test_load_refuses_an_invalid_state_in_one_line(tmp_path: Path):

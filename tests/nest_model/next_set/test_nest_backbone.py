@@ -12,6 +12,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.packed import pack
 from nest_model.data.selection import Selection, limit_context
 from nest_model.model import checkpoint
+from nest_model.model.systems.bert import Bert
 from nest_model.next_set import nest_backbone
 from nest_model.next_set.nest_backbone import NO_ITEM, NestBackbone, token_of
 from nest_model.next_set.query import with_queries
@@ -22,7 +23,7 @@ from schemas.errors import NestError
 from schemas.tables.vocab import MASK, UNK, VOCAB
 from tests.support.factories.baskets import FIRST, HIDDEN, VOCAB_SIZE, read_baskets, write_item_vocab
 from tests.support.factories.histories import baskets_of, histories_of
-from tests.support.factories.ragged import seeded_model
+from tests.support.factories.ragged import seeded, seeded_model
 
 CONFIG = ModelConfig(
     vocab_size=VOCAB_SIZE,
@@ -195,6 +196,14 @@ def test_an_unfit_model_is_refused(
     folder = save_model(tmp_path / "model", config, "0" * 64 if other_vocabulary else sha256)
     with pytest.raises(NestError, match=message):
         NestBackbone.load(folder, tmp_path / "vocab.parquet", PRODUCTS, fabric)
+
+
+def test_a_model_of_another_system_is_refused(fabric: Fabric, tmp_path: Path):
+    sha256 = write_item_vocab(tmp_path / "vocab.parquet")
+    model, card = seeded(Bert, CONFIG, dtype=torch.float32), checkpoint.ModelCard("bert", CONFIG, sha256, {})
+    checkpoint.save(tmp_path / "model", model.state_dict(), card, "")
+    with pytest.raises(NestError, match=r"model: a pretrained bert; next baskets are asked of a NEST\."):
+        NestBackbone.load(tmp_path / "model", tmp_path / "vocab.parquet", PRODUCTS, fabric)
 
 
 def test_a_saved_model_is_read_with_its_vocabulary(fabric: Fabric, tmp_path: Path):

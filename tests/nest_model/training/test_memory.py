@@ -10,9 +10,10 @@ import torch
 from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
-from nest_model.training import losses, mlm_msm
+from nest_model.training import losses
 from nest_model.training.losses import pretraining_loss
 from nest_model.training.memory import is_out_of_memory
+from nest_model.training.objectives import mlm_msm
 from nest_model.training.recipe import Recipe
 from nest_model.training.stop import Stopped
 from schemas.errors import NestError
@@ -51,7 +52,7 @@ def rows_that_fit(monkeypatch):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
             return pretraining_loss(model, masked_batch, counts)
 
-        monkeypatch.setattr("nest_model.training.mlm_msm.pretraining_loss", limited)
+        monkeypatch.setattr("nest_model.training.objectives.mlm_msm.pretraining_loss", limited)
         return failures
 
     return set_to

@@ -19,7 +19,7 @@ from nest_model.data.packed import micro_batches
 from nest_model.data.predictions import read_predictions
 from nest_model.model import checkpoint
 from nest_model.training.device import launch_fabric
-from nest_model.training.mlm_msm import MaskedTokensAndSets
+from nest_model.training.objectives.mlm_msm import MaskedTokensAndSets
 from nest_model.training.pretraining_data import PretrainingPatients
 from nest_model.training.pretraining_task import Pretraining
 from nest_model.training.ranks import balanced_runs, runs_of_rank
@@ -122,8 +122,9 @@ def test_a_model_of_sharded_ranks_scores_the_same_in_a_single_process(world, tmp
     patients = PretrainingPatients.read(world.seqset, world.subjects)
 
     model, card = checkpoint.load_pretrained(tmp_path, vocab_sha256=patients.seqsets.vocab_sha256)
-    objective = MaskedTokensAndSets(card.model, starts_at_shares=False)
-    task = Pretraining(patients, model, objective, RECIPE, runtime(tmp_path))
+    objective = MaskedTokensAndSets(card.model)
+    recipe = RECIPE.with_changes(starts_at_shares=False)
+    task = Pretraining(patients, model, objective, recipe, runtime(tmp_path))
     metrics = task.evaluate(task.module)[0] | task.evaluate_last(task.module)
 
     assert metrics == pytest.approx(expected, abs=1e-5)

@@ -14,7 +14,7 @@ from nest_model.data.selection import Selection
 from nest_model.data.vocabulary import read_tokens
 from nest_model.model.systems.nest import NestModel
 from nest_model.training.finetuning_task import FineTuning
-from nest_model.training.mlm_msm import MaskedTokensAndSets
+from nest_model.training.objectives.mlm_msm import MaskedTokensAndSets
 from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
 from nest_model.training.recipe import FINETUNING, PRETRAINING, SEVERAL_CLASSES, Recipe
 from nest_model.training.trainer import parameter_groups
@@ -77,15 +77,14 @@ def test_the_msm_head_starts_at_the_constant_guess(world):
     patients = PretrainingPatients.read(world.seqset, world.subjects)
     config = ModelConfig.preset("tiny", len(read_tokens(world.vocab, patients.seqsets.vocab_sha256)))
     examples = PretrainingExamples.of(patients, config, patients_per_batch=36)
-    encoder, plain = NestModel(config), NestModel(config)
+    encoder = NestModel(config)
+    assert not encoder.set_head.out.bias.any()
 
-    MaskedTokensAndSets(config, starts_at_shares=True).start(encoder, examples)
-    MaskedTokensAndSets(config, starts_at_shares=False).start(plain, examples)
+    MaskedTokensAndSets(config).start_at_shares(encoder, examples)
 
     guess = encoder.set_head.out.bias.detach().softmax(0).numpy()
     expected = examples.popularity.mean_set
     assert guess[5:] / guess[5:].sum() == pytest.approx(expected[5:], rel=1e-5)
-    assert not plain.set_head.out.bias.any()
 
 
 @pytest.mark.parametrize(("least", "most"), [(0.0, 0.0), (0.5, 0.5), (0.2, 0.8)])

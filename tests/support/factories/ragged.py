@@ -1,12 +1,16 @@
 """Random ragged batches: patients with one set, empty sets, sets of one token, [UNK] among the tokens."""
 
+from typing import TypeVar
+
 import torch
 from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
+from nest_model.model.encoder import Encoder
 from nest_model.model.systems.nest import NestModel
 
+Kind = TypeVar("Kind", bound=Encoder)
 VOCAB_SIZE = 19
 MAX_SET_ROWS = 9
 
@@ -60,12 +64,17 @@ def ragged_batch(
 
 
 def seeded_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> NestModel:
-    """Return a model with random weights, also in norms and biases, where a 0 or 1 would hide a missing term.
+    """Return a NEST with random weights, also in norms and biases, where a 0 or 1 would hide a missing term.
 
     Most tokens are values of three items.
     """
+    return seeded(NestModel, config, seed, dtype)
+
+
+def seeded(kind: type[Kind], config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> Kind:
+    """Return an encoder likewise."""
     torch.manual_seed(seed)
-    model = NestModel(config).to(dtype)
+    model = kind(config).to(dtype)
     model.item_of_token.copy_(torch.arange(config.vocab_size) % 4 - 1)
     with torch.no_grad():
         for weight in model.parameters():

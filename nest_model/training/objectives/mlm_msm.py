@@ -1,8 +1,7 @@
 """NEST's objective: guess masked tokens (MLM), masked sets (MSM), and visible sets from their own [CLS]."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -10,10 +9,10 @@ from torch import Generator, Tensor
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
-from nest_model.data.selection import Selection
 from nest_model.model.systems.nest import NestModel
-from nest_model.training.guesses.verdicts import not_judged, not_learnt, single_set_warning
-from nest_model.training.guesses.yardsticks import Mask, fit_patients, has_single_sets, yardsticks
+from nest_model.training.guesses.comparison import compare_with_guesses
+from nest_model.training.guesses.verdicts import single_set_warning
+from nest_model.training.guesses.yardsticks import has_single_sets
 from nest_model.training.losses import (
     Counts,
     SetPrediction,
@@ -22,7 +21,8 @@ from nest_model.training.losses import (
     validation_scores,
 )
 from nest_model.training.masking import FIRST_TOKEN, MaskedBatch, mask_batch, mask_sets
-from nest_model.training.pretraining_data import VALIDATION_SEED, PretrainingExamples
+from nest_model.training.objective import Objective
+from nest_model.training.pretraining_data import PretrainingExamples
 
 _PREDICTIONS = tuple(
     f"val_{name}_at_10_{row}" for row in ("cls", "mask", "head") for name in ("recall", "ndcg")
@@ -37,7 +37,6 @@ class MaskedTokensAndSets:
     """
 
     config: ModelConfig
-    starts_at_shares: bool  # MSM's head starts at the constant guess
 
     @property
     def last_evaluation(self) -> "MaskedSets":
@@ -45,11 +44,10 @@ class MaskedTokensAndSets:
         return MaskedSets(self.config)
 
     @torch.no_grad()
-    def start(self, encoder: NestModel, examples: PretrainingExamples) -> None:
+    def start_at_shares(self, encoder: NestModel, examples: PretrainingExamples) -> None:
         """Initialise MSM's head at the constant guess, and specials, which are never targets, at its minimum."""
-        if self.starts_at_shares:
-            guess = torch.from_numpy(examples.popularity.mean_set)
-            encoder.set_head.out.bias.copy_(guess.where(guess > 0, guess[FIRST_TOKEN:].min()).log())
+        guess = torch.from_numpy(examples.popularity.mean_set)
+        encoder.set_head.out.bias.copy_(guess.where(guess > 0, guess[FIRST_TOKEN:].min()).log())
 
     def corrupt(self, batch: PackedBatch, generator: Generator) -> MaskedBatch:
         """Mask tokens and sets."""
@@ -92,23 +90,7 @@ class MaskedTokensAndSets:
         self, validation: Mapping[str, float], examples: PretrainingExamples
     ) -> dict[str, Any]:
         """Return the yardsticks of tokens, sets and lists, and the verdicts; see Objective."""
-        sample = examples.train.take(fit_patients(len(examples.train), VALIDATION_SEED))
-
-        def masked(selection: Selection, mask: Mask) -> Iterator[MaskedBatch]:
-            return examples.corrupted(selection, lambda batch, generator: mask(batch, generator, self.config))
-
-        guesses = yardsticks(examples.popularity, partial(masked, sample), partial(masked, examples.val))
-        single_set_split = _single_set_split(examples)
-        return {
-            "yardsticks": guesses,
-            "not_learnt": not_learnt(validation, guesses, single_set_split),
-            "not_judged": not_judged(
-                val_patients=examples.val_patients,
-                single_set_split=single_set_split,
-                weights={"val_mlm": self.config.mlm_weight, "val_msm": self.config.msm_weight},
-                yardsticks=guesses,
-            ),
-        }
+        return compare_with_guesses(validation, examples, _single_set_split(examples))
 
 
 @dataclass(frozen=True)
@@ -148,3 +130,6 @@ def _single_set_split(examples: PretrainingExamples) -> str | None:
     """Return the split whose patients all have a single set, if there is one."""
     splits = {"training": examples.train, "validation": examples.val}
     return next((name for name, selection in splits.items() if has_single_sets(selection)), None)
+
+
+OBJECTIVE: type[Objective] = MaskedTokensAndSets

@@ -1,0 +1,38 @@
+"""A pretraining's validation metrics beside model-free guesses on the same masked batches, with the verdicts."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from nest_model.data.selection import Selection
+from nest_model.training.guesses.verdicts import not_judged, not_learnt
+from nest_model.training.guesses.yardsticks import Mask, fit_patients, yardsticks
+from nest_model.training.masking import MaskedBatch
+from nest_model.training.pretraining_data import VALIDATION_SEED, PretrainingExamples
+
+
+def compare_with_guesses(
+    validation: Mapping[str, float], examples: PretrainingExamples, single_set_split: str | None
+) -> dict[str, Any]:
+    """Return the yardsticks and the verdicts on the model's metrics.
+
+    Args:
+        single_set_split: see `not_judged`; None also if no objective is about sets.
+    """
+    config = examples.config
+
+    def masked(selection: Selection, mask: Mask) -> Iterator[MaskedBatch]:
+        return examples.corrupted(selection, lambda batch, generator: mask(batch, generator, config))
+
+    sample = examples.train.take(fit_patients(len(examples.train), VALIDATION_SEED))
+    guesses = yardsticks(examples.popularity, partial(masked, sample), partial(masked, examples.val))
+    return {
+        "yardsticks": guesses,
+        "not_learnt": not_learnt(validation, guesses, single_set_split),
+        "not_judged": not_judged(
+            val_patients=examples.val_patients,
+            single_set_split=single_set_split,
+            weights={"val_mlm": config.mlm_weight, "val_msm": config.msm_weight},
+            yardsticks=guesses,
+        ),
+    }

@@ -1,0 +1,68 @@
+"""The objective of flat encoders: guess masked tokens (MLM)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Generator, Tensor
+
+from nest_model.config import ModelConfig
+from nest_model.data.packed import PackedBatch
+from nest_model.model.encoder import Encoder
+from nest_model.training.guesses.comparison import compare_with_guesses
+from nest_model.training.losses import token_loss
+from nest_model.training.masking import MaskedBatch, mask_batch
+from nest_model.training.objective import Objective
+from nest_model.training.pretraining_data import PretrainingExamples
+
+
+@dataclass(frozen=True)
+class MaskedTokens:
+    """MLM with the config's weight and share; the config masks no set."""
+
+    config: ModelConfig
+    last_evaluation = None
+
+    def start_at_shares(self, encoder: Encoder, examples: PretrainingExamples) -> None:
+        """Leave the encoder as it is: the tied token head has no bias that could start there."""
+
+    def corrupt(self, batch: PackedBatch, generator: Generator) -> MaskedBatch:
+        """Mask tokens."""
+        return mask_batch(batch, generator, self.config)
+
+    def counts(self, corrupted: MaskedBatch) -> dict[str, int]:
+        """Return the number of masked tokens."""
+        return {"mlm": len(corrupted.mlm_rows)}
+
+    def losses(
+        self, encoder: Encoder, corrupted: MaskedBatch, counts: Mapping[str, int]
+    ) -> dict[str, Tensor]:
+        """Return MLM as weighed and as it is; see Objective."""
+        mlm = self._sum(encoder, corrupted) / max(counts["mlm"], 1)
+        return {"loss": self.config.mlm_weight * mlm, "mlm": mlm.detach()}
+
+    def scores(self, encoder: Encoder, corrupted: MaskedBatch) -> dict[str, float]:
+        """Return the sum of MLM."""
+        return {"mlm": float(self._sum(encoder, corrupted))}
+
+    def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
+        """Return the mean loss, as weighed and as it is."""
+        mlm = sums["mlm"] / max(counts["mlm"], 1)
+        return {"val_loss": self.config.mlm_weight * mlm, "val_mlm": mlm}
+
+    def warnings(self, examples: PretrainingExamples) -> list[str]:
+        """Return nothing: tokens of a single set can be guessed from each other."""
+        return []
+
+    def compare_with_guesses(
+        self, validation: Mapping[str, float], examples: PretrainingExamples
+    ) -> dict[str, Any]:
+        """Return the yardsticks of tokens and the verdicts; see Objective."""
+        return compare_with_guesses(validation, examples, None)
+
+    def _sum(self, encoder: Encoder, corrupted: MaskedBatch) -> Tensor:
+        read = encoder.read(corrupted.batch, corrupted.mlm_rows)
+        return token_loss(encoder, read.hidden_states, read.place, corrupted.mlm_targets)
+
+
+OBJECTIVE: type[Objective] = MaskedTokens
