@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
+from nest_model.model.readout import num_parts, read_out
 
 NO_ITEM = -1
 """The item of a token that is not a measured value."""
@@ -51,13 +52,13 @@ class Encoder(nn.Module, ABC):
         """Return the output at the given rows, i64 [any], computing duplicates once."""
 
     @property
-    @abstractmethod
     def vectors_per_patient(self) -> int:
-        """The number of vectors that describe a patient to a task's head."""
+        """The number of vectors that describe a patient to a task's head, see `read_out`."""
+        return num_parts(self.config.readout)
 
-    @abstractmethod
     def patients(self, batch: PackedBatch) -> Tensor:
         """Return the vectors that describe each patient, f32 [subjects, vectors_per_patient, d_model]."""
+        return read_out(self, batch)
 
     @abstractmethod
     def parts(self) -> Mapping[str, Sequence[nn.Module]]:

@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
 
 from nest_model.data.packed import PackedBatch
-from nest_model.model.encoder import Encoder
 from nest_model.model.heads import Votes
+
+if TYPE_CHECKING:  # whose vectors it makes
+    from nest_model.model.encoder import Encoder
 
 LAST_SETS = 3
 """The number of sets whose [CLS] the readout `history` uses: three show a change and whether it continues."""
@@ -86,7 +88,7 @@ def num_parts(readout: str) -> int:
     return _PARTS[readout]
 
 
-def read_out(encoder: Encoder, batch: PackedBatch) -> Tensor:
+def read_out(encoder: "Encoder", batch: PackedBatch) -> Tensor:
     """Return the config's readout of each patient of a batch, f32 [subjects, parts, d_model].
 
     `cls` (the paper): the last set's [CLS] after all layers. `history`, with sets counted from the last:
@@ -124,7 +126,7 @@ def read_out(encoder: Encoder, batch: PackedBatch) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def vote_logits(votes: Votes, encoder: Encoder, batch: PackedBatch) -> Tensor:
+def vote_logits(votes: Votes, encoder: "Encoder", batch: PackedBatch) -> Tensor:
     """Return the logits from the votes of a batch's events, [subjects, classes]."""
     events = _Events.of(encoder, batch)
     is_last = torch.zeros(batch.sets, dtype=torch.bool, device=batch.tokens.device)
@@ -141,7 +143,7 @@ def _changes(of_sets: Tensor, exists: Tensor) -> Tensor:
     return (of_sets[:, :-1] - of_sets[:, 1:]) * (exists[:, :-1] & exists[:, 1:])[..., None]
 
 
-def _cls(encoder: Encoder, batch: PackedBatch, sets: Tensor) -> Tensor:
+def _cls(encoder: "Encoder", batch: PackedBatch, sets: Tensor) -> Tensor:
     read = encoder.read(batch, batch.cls_rows[sets])
     return read.hidden_states.index_select(0, read.place)
 
@@ -159,7 +161,7 @@ class _Events:
     items: int  # above any item's number
 
     @classmethod
-    def of(cls, encoder: Encoder, batch: PackedBatch) -> "_Events":
+    def of(cls, encoder: "Encoder", batch: PackedBatch) -> "_Events":
         is_event = torch.ones_like(batch.tokens, dtype=torch.bool).index_fill(0, batch.cls_rows, False)
         rows = is_event.nonzero().squeeze(1)
         tokens = batch.tokens.index_select(0, rows)

@@ -14,7 +14,6 @@ from nest_model.data.packed import PackedBatch
 from nest_model.model.attention import plan_attention
 from nest_model.model.encoder import Encoder, ReadRows
 from nest_model.model.layers import EncoderBlock, compute_dtype, initialise, rotation
-from nest_model.model.readout import num_parts, read_out
 
 
 class Bert(Encoder):
@@ -58,15 +57,6 @@ class Bert(Encoder):
         last_plan = plan_attention(offsets, is_query=is_read, dtype=dtype)
         hidden_states = self.blocks[-1](hidden_states, last_plan, positions, is_read.nonzero().squeeze(1))
         return ReadRows(self.norm(hidden_states), (is_read.cumsum(0) - 1).index_select(0, rows))
-
-    @property
-    def vectors_per_patient(self) -> int:
-        """The number of vectors of the config's readout."""
-        return num_parts(self.config.readout)
-
-    def patients(self, batch: PackedBatch) -> Tensor:
-        """Return the config's readout of each patient, see `read_out`."""
-        return read_out(self, batch)
 
     def parts(self) -> dict[str, list[nn.Module]]:
         """Return the embedding of tokens."""

@@ -15,7 +15,6 @@ from nest_model.model.encoder import Encoder, ReadRows
 from nest_model.model.gather import take
 from nest_model.model.heads import SetHead
 from nest_model.model.layers import EncoderBlock, Time2Vec, compute_dtype, initialise, rotation
-from nest_model.model.readout import num_parts, read_out
 
 
 @dataclass(frozen=True)
@@ -128,15 +127,6 @@ class NestModel(Encoder):
                 self.layers[-1](hidden_states, batch.cls_rows, context), is_output.nonzero().squeeze(1)
             )
         return ReadRows(self.norm(hidden_states), place)
-
-    @property
-    def vectors_per_patient(self) -> int:
-        """The number of vectors of the config's readout."""
-        return num_parts(self.config.readout)
-
-    def patients(self, batch: PackedBatch) -> Tensor:
-        """Return the config's readout of each patient, see `read_out`."""
-        return read_out(self, batch)
 
     def parts(self) -> dict[str, list[nn.Module]]:
         """Return the embeddings of tokens and times, the set-wise and the cross-set blocks."""
