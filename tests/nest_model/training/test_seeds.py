@@ -175,6 +175,7 @@ def test_a_seed_with_damaged_files_or_new_labels_is_trained_again(
     assert trained_seeds == [123, 42, 123]
 
 
+@pytest.mark.long  # every day: a stop in the second seed, below, and a killed pretraining
 def test_a_training_killed_in_the_third_seed_resumes_exactly(world, pretrained_folder, tmp_path):
     def start(root: Path) -> subprocess.Popen:
         paths = {"pretrained": pretrained_folder, "labels": world.labels, "seqset": world.seqset}
