@@ -222,7 +222,8 @@ def _next_basket_command(commands: "argparse._SubParsersAction[argparse.Argument
     )
     _backbone(command)
     command.add_argument(
-        "--key", help="key of the code; what another key's run kept is ignored (default: a hash of the code)"
+        "--key",
+        help="key of the code; what a run of another key kept is removed (default: a hash of the code)",
     )
     _seeds(command)
     _device(command)

@@ -24,7 +24,7 @@ from nest_model.next_set.bert_rows import FIRST, ProductTokens, Rows, latest, ro
 from nest_model.next_set.questions import Histories, Known, Questions
 from nest_model.next_set.ranking import Ranking, TieOrder
 from nest_model.next_set.system import Fitted, Tools
-from nest_model.next_set.validation import disclosable, few, validation_scores
+from nest_model.next_set.validation import disclosable, evenly_spread, validation_scores
 from nest_model.training.ranks import split_step
 from nest_model.training.recipe import Recipe
 from nest_model.training.runtime import Runtime
@@ -168,7 +168,7 @@ class BertTask:
         self, bert: Bert, rows: Rows, validation: Questions | None, options: BertOptions, fabric: Fabric
     ) -> None:
         self._bert, self._rows, self._options, self._fabric = bert, rows, options, fabric
-        self._validation = None if validation is None else few(validation)
+        self._validation = None if validation is None else evenly_spread(validation)
         self.rows = rows.lengths
         self.padded_rows = options.max_tokens
         self.row_budget = ROWS_AT_ONCE

@@ -17,7 +17,7 @@ import numpy as np
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import Score, missing
 from nest_model.next_set.card import read_card
-from nest_model.next_set.metrics import METRICS, best_gains, disclosable_mean, rounded
+from nest_model.next_set.metrics import METRICS, best_gains, disclosable_mean, disclosable_share, rounded
 from nest_model.next_set.ranking import K
 from nest_model.next_set.run import TOO_FEW
 from schemas.contract import read_table
@@ -210,7 +210,7 @@ def _row_json(row: Row, yardstick: Row | None, resamples: Resamples | None, user
     card, summary = row.card, row.card["results"]["filled" if row.is_filled else "own"]
     scores = {metric: _score(row, metric, resamples, users).json() for metric in WITH_INTERVALS}
     others = {
-        metric: None if resamples is None else disclosable_mean(row.values[metric])
+        metric: None if resamples is None else _disclosable(metric, row.values[metric])
         for metric in ALL_METRICS
         if metric not in WITH_INTERVALS
     }
@@ -238,6 +238,10 @@ def _row_json(row: Row, yardstick: Row | None, resamples: Resamples | None, user
         }
     content["trials"] = list(row.trials)
     return content
+
+
+def _disclosable(metric: str, values: np.ndarray) -> float | None:
+    return disclosable_share(values) if metric == "hit" else disclosable_mean(values)
 
 
 def _score(row: Row, metric: str, resamples: Resamples | None, users: Users) -> Score:

@@ -20,7 +20,7 @@ from nest_model.next_set.personal import FEATURES, ProductStatistics, features
 from nest_model.next_set.questions import Histories, Known, Questions
 from nest_model.next_set.ranking import K, Ranking, TieOrder
 from nest_model.next_set.system import Fitted, Options
-from nest_model.next_set.validation import few
+from nest_model.next_set.validation import evenly_spread
 from nest_model.training.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _stopped(
     """Grow trees until validation users no longer gain, and return how many are best."""
     import lightgbm as lgb
 
-    questions = few(validation)
+    questions = evenly_spread(validation)
     rows = Rows.of(questions, candidates)
     order = TieOrder.by_popularity(known.popularity())
     product_id = known.training.product_id

@@ -14,7 +14,7 @@ import numpy as np
 from nest_model.data.seqsets import offsets_of
 from nest_model.next_set.questions import Questions
 from nest_model.next_set.ranking import NO_PRODUCT, Ranking
-from schemas.suppress import SMALLEST_SHOWN
+from schemas.suppress import SMALLEST_SHOWN, is_small
 
 SCORES = ("recall", "ndcg", "ndcg_all_truth", "ndcg_fixed_k", "hit")
 PARTS = ("recall_repeat_part", "recall_explore_part", "ndcg_repeat_part", "ndcg_explore_part")
@@ -95,6 +95,12 @@ def disclosable_mean(values: np.ndarray) -> float | None:
     """Return the mean over the users that have a value, [users]; None if they are under eleven."""
     has_value = np.isfinite(values)
     return rounded(values[has_value].mean()) if has_value.sum() >= SMALLEST_SHOWN else None
+
+
+def disclosable_share(values: np.ndarray) -> float | None:
+    """Return the mean of zeros and ones, [users]; None if it would tell of one to ten users."""
+    part = int(np.count_nonzero(values)), int(np.count_nonzero(values < 1))
+    return None if any(is_small(count) for count in part) else disclosable_mean(values)
 
 
 def rounded(value: float) -> float | None:

@@ -47,11 +47,14 @@ def _what_nest_adds(metrics: Mapping[str, Any], rows: Mapping[str, Any]) -> list
         lead = "NEST adds something"
     elif all(less["high"] < 0 for less in differences):
         lead = "NEST surely adds nothing"
+    form = (
+        "its best form" if metrics["chosen_on_validation"][WINNER] else "the form of it that is named first"
+    )
     parts = [
         f"less {rows[name]['title']}'s is {interval(less, with_sign=True)}"
         for name, less in metrics["best_nest_less"].items()
     ]
-    return [f"{lead}: the NDCG@10 of its best form, {best['title']}, {' and '.join(parts)}."]
+    return [f"{lead}: the NDCG@10 of {form}, {best['title']}, {' and '.join(parts)}."]
 
 
 def _surely_adds(metrics: Mapping[str, Any]) -> bool:
@@ -61,7 +64,10 @@ def _surely_adds(metrics: Mapping[str, Any]) -> bool:
 
 def _winner(metrics: Mapping[str, Any], rows: Mapping[str, Any]) -> str:
     """Return which system recommends best: the one the validation users chose, or, where none were, the test users."""
-    highest = max(rows.values(), key=lambda row: row["scores"]["ndcg"]["value"])
+    own_lists = [
+        row for row in rows.values() if not row["is_filled"]
+    ]  # filling a list can only raise its score
+    highest = max(own_lists, key=lambda row: row["scores"]["ndcg"]["value"])
     chosen = rows.get(metrics["chosen_on_validation"][WINNER] or "")
     best = chosen or highest
     ndcg, recall = (interval(best["scores"][metric]) for metric in ("ndcg", "recall"))

@@ -115,8 +115,11 @@ class Known:
 
     @cached_property
     def usual_gap_days(self) -> float:
-        """The median number of days between two baskets of a training user; 0 where nobody has two."""
-        baskets = self.everybody
+        """The median number of days between two baskets of a training user before the last, which is a label.
+
+        0 where nobody has two.
+        """
+        baskets = self.everybody.first(self.everybody.lengths - 1)
         gaps = np.diff(baskets.days)[np.diff(baskets.user_of_basket) == 0]
         return float(np.median(gaps)) if len(gaps) else 0.0
 
@@ -166,13 +169,31 @@ def read_shop(
     Raises:
         NestError: there is nothing to learn from or nothing to ask, or `held_out` is missing or unfit.
     """
-    orders = read_orders(baskets)
-    split = _splits(orders, subjects)
-    parts = _Parts(orders, split, hidden=target == "held_out", published=protocol == "published")
+    parts = _read_parts(baskets, subjects, target, protocol)
     if target == "held_out" and raw is None:
         raise NestError("--target held_out needs --raw, the folder that holds held_out.")
     held_out = read_held_out(raw) if target == "held_out" and raw else None
-    return parts.shop(held_out, query_time)
+    known = parts.known(query_time)
+    return Shop(known, parts.validation(known), parts.test(known, held_out))
+
+
+def read_known(
+    *, baskets: Path, subjects: Path, target: Target, protocol: Protocol, query_time: QueryTime
+) -> tuple[Known, Questions | None]:
+    """Read what is known where a target is asked, and the validation users' questions; nobody need be asked.
+
+    Raises:
+        NestError: there is nothing to learn from.
+    """
+    parts = _read_parts(baskets, subjects, target, protocol)
+    known = parts.known(query_time)
+    return known, parts.validation(known)
+
+
+def _read_parts(baskets: Path, subjects: Path, target: Target, protocol: Protocol) -> "_Parts":
+    orders = read_orders(baskets)
+    split = _splits(orders, subjects)
+    return _Parts(orders, split, hidden=target == "held_out", published=protocol == "published")
 
 
 def _splits(orders: OrderRows, subjects: Path) -> np.ndarray:
@@ -203,24 +224,34 @@ class _Parts:
         is_target = (
             self.is_test_target | self.is_validation_target | (last_filled & ~self.is_test & published)
         )
-        self.is_withheld = _is_from(orders.subject_id, is_target)
+        self.is_known = self.is_filled & ~_is_from(orders.subject_id, is_target)
 
-    def shop(self, held_out: tuple[np.ndarray, np.ndarray] | None, query_time: QueryTime) -> Shop:
-        is_known = self.is_filled & ~self.is_withheld
+    def known(self, query_time: QueryTime) -> Known:
+        is_known = self.is_known
         is_learnt = is_known if self.published else is_known & ~self.is_test & ~self.is_validation
         if not is_learnt.any():
             raise NestError(
                 "baskets: no user to learn from has a basket; give users whose last order is `train`."
             )
         products = sorted_distinct(self.orders.product_ids[np.repeat(is_known, self.orders.sizes)])
-        known = Known(
+        return Known(
             self._baskets(is_learnt, products), self._baskets(is_known & self.is_test, products), query_time
         )
-        validation = None
-        if not self.published:
-            roles = self.is_validation, self.is_validation_target
-            validation = self._questions(*roles, is_known, known, None)
-        test = self._questions(self.is_test, self.is_test_target, is_known, known, held_out)
+
+    def validation(self, known: Known) -> Questions | None:
+        """Return the validation users' questions; None where there are none."""
+        if self.published:
+            return None
+        questions = self._questions(self.is_validation, self.is_validation_target, known, None)
+        return questions or None  # without a question, they are false
+
+    def test(self, known: Known, held_out: tuple[np.ndarray, np.ndarray] | None) -> Questions:
+        """Return the test users' questions.
+
+        Raises:
+            NestError: there are none, or `held_out` names an order that is not hidden.
+        """
+        test = self._questions(self.is_test, self.is_test_target, known, held_out)
         if not len(test):
             left_out = {reason: suppress_small(count) for reason, count in test.left_out.items()}
             raise NestError(
@@ -228,7 +259,7 @@ class _Parts:
                 f"earlier basket (users without products to predict: {left_out['no_target']}, without an earlier "
                 f"basket: {left_out['no_history']}). Check that all files are of one shop."
             )
-        return Shop(known, validation or None, test)  # without a question, it is false
+        return test
 
     def _baskets(self, is_chosen: np.ndarray, products: np.ndarray) -> Baskets:
         return self.orders.baskets(np.flatnonzero(is_chosen), products)
@@ -237,7 +268,6 @@ class _Parts:
         self,
         is_of_split: np.ndarray,
         is_target: np.ndarray,
-        is_known: np.ndarray,
         known: Known,
         held_out: tuple[np.ndarray, np.ndarray] | None,
     ) -> Questions:
@@ -249,7 +279,7 @@ class _Parts:
         )
         has_truth = np.isin(np.arange(len(targets)), target_place)
         is_of_target_user = np.isin(orders.subject_id, orders.subject_id[targets])
-        histories = self._baskets(is_known & is_of_target_user, known.training.product_id)
+        histories = self._baskets(self.is_known & is_of_target_user, known.training.product_id)
         has_history = np.isin(orders.subject_id[targets], histories.subject_id)
         is_asked = has_truth & has_history
         left_out = {

@@ -126,8 +126,9 @@ def _refuse_nan(scores: np.ndarray) -> None:
         )
 
 
-def tie_share(ranking: Ranking, k: int) -> float:
-    """Return the share of users whose products at places k and k + 1 have the same score."""
-    if ranking.scores.shape[1] <= k or not len(ranking):
-        return 0.0
-    return float(np.mean(ranking.scores[:, k - 1] == ranking.scores[:, k]))
+def is_tied(ranking: Ranking, k: int) -> np.ndarray:
+    """Return whether each user's products at places k and k + 1 have the same score, bool [users]."""
+    if ranking.scores.shape[1] <= k:
+        return np.zeros(len(ranking), dtype=bool)
+    is_equal: np.ndarray = ranking.scores[:, k - 1] == ranking.scores[:, k]
+    return is_equal

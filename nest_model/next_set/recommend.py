@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +13,13 @@ from nest_model.next_set.baskets import Baskets, OrderRows, read_orders
 from nest_model.next_set.card import read_card
 from nest_model.next_set.frequent import Everybody, fill
 from nest_model.next_set.lists import rankings_table
-from nest_model.next_set.questions import Histories, Shop, read_shop
+from nest_model.next_set.questions import Histories, Known, Questions, read_known
 from nest_model.next_set.state import backbone_hashes
 from nest_model.next_set.system import Fitted, Tools, load_system
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import write_table
 from schemas.errors import NestError
-from schemas.suppress import suppress_small
+from schemas.suppress import is_small, suppress_small
 from schemas.tables.next_sets import RANKINGS
 
 if TYPE_CHECKING:
@@ -59,21 +60,35 @@ def recommend(
             of products the shop knows.
     """
     card = read_card(scored)
-    shop = read_shop(
+    # as in the scored run nothing of its targets is learnt from, so that the scores are those of this system
+    known, validation = read_known(
         baskets=baskets,
         subjects=subjects,
-        target="last_visible",
+        target=card["target"],
         protocol=card["protocol"],
         query_time="expected",
     )
-    fitted = _fitted_again(card, shop, Tools(telemetry, fabric, out / "work", pretrained, vocab))
-    orders = read_orders(users or baskets)
-    histories = histories_of(orders, shop.known.training.product_id)
+    with TemporaryDirectory() as scratch:  # for vectors of people, which nobody needs again
+        tools = Tools(telemetry, fabric, Path(scratch), pretrained, vocab)
+        fitted = _fitted_again(card, known, validation, tools)
+        _write_lists(fitted, known, card, read_orders(users or baskets), top, out, telemetry)
+
+
+def _write_lists(
+    fitted: Fitted,
+    known: Known,
+    card: dict[str, Any],
+    orders: OrderRows,
+    top: int,
+    out: Path,
+    telemetry: Telemetry,
+) -> None:
+    histories = histories_of(orders, known.training.product_id)
     progress = telemetry.progress("recommend", total=len(histories), unit="users")
-    filler, parts = Everybody(shop.known), []
+    filler, parts = Everybody(known), []
     for block in histories.blocks(USERS_AT_ONCE):
         part = histories.take(np.arange(block.start, block.stop))
-        questions = Histories(part, shop.known.expected_days(part))
+        questions = Histories(part, known.expected_days(part))
         ranking = fitted.rank(questions, top)
         ranking.refuse_invalid(card["system"])
         full = fill(ranking, filler.rank(questions, 2 * top))
@@ -81,10 +96,11 @@ def recommend(
         progress.advance(len(part))
     write_table(pa.concat_tables(parts), out / "recommendations.parquet", RANKINGS, made_by="recommend")
     without = len(np.unique(orders.subject_id)) - len(histories)
-    telemetry.result({"users": len(histories)}, without_a_basket=suppress_small(without))
+    count = {} if is_small(len(histories)) else {"users": len(histories)}
+    telemetry.result(count, without_a_basket=suppress_small(without))
 
 
-def _fitted_again(card: dict[str, Any], shop: Shop, tools: Tools) -> Fitted:
+def _fitted_again(card: dict[str, Any], known: Known, validation: Questions | None, tools: Tools) -> Fitted:
     """Return the system of a scored run, fitted as there on the shop as it is now.
 
     Raises:
@@ -102,9 +118,9 @@ def _fitted_again(card: dict[str, Any], shop: Shop, tools: Tools) -> Fitted:
             "scores them",
             card["system"],
         )
-    most = card["most_training_users"]
-    known = shop.known.sample(most, seed) if most else shop.known
-    return system(system.Options(**card["options"]), tools).fit(known, shop.validation, seed)
+    if sample_size := card["most_training_users"]:
+        known = known.sample(sample_size, seed)
+    return system(system.Options(**card["options"]), tools).fit(known, validation, seed)
 
 
 def histories_of(orders: OrderRows, product_id: np.ndarray) -> Baskets:

@@ -18,7 +18,7 @@ from nest_model.next_set.card import FORMAT
 from nest_model.next_set.frequent import Everybody, fill
 from nest_model.next_set.lists import rankings_table, scores_table
 from nest_model.next_set.questions import Protocol, QueryTime, Questions, Shop, Target, read_shop
-from nest_model.next_set.ranking import LISTED, NO_PRODUCT, K, Ranking, tie_share
+from nest_model.next_set.ranking import LISTED, NO_PRODUCT, K, Ranking, is_tied
 from nest_model.next_set.state import State, backbone_hashes, code_key, fingerprint, key_of
 from nest_model.next_set.system import System, Tools, load_system, read_options
 from nest_model.next_set.validation import disclosable, validation_scores
@@ -76,11 +76,11 @@ def run(
         baskets=baskets, subjects=subjects, target=target, protocol=protocol, query_time=query_time, raw=raw
     )
     shop_hash, backbone = fingerprint(shop), backbone_hashes(pretrained, vocab)
-    most = (system.most_training_users or 0) if training_users is None else training_users
-    known = shop.known.sample(most, seeds[0]) if most else shop.known
-    shop = replace(shop, known=known)
+    sample_size = (system.most_training_users or 0) if training_users is None else training_users
+    if sample_size:
+        shop = replace(shop, known=shop.known.sample(sample_size, seeds[0]))
     seeds = seeds if system.traits.has_random_start else seeds[:1]
-    question = (protocol, query_time, target, shop_hash, most)
+    question = (protocol, query_time, target, shop_hash, sample_size)
     state = State.open(out, key_of(key or code_key(), name, fixed, points, seeds[0], *question, backbone))
     tools = Tools(telemetry, fabric, state.folder / "work", pretrained, vocab)
     start = time.monotonic()
@@ -98,7 +98,7 @@ def run(
         "query_time": query_time,
         "seeds": list(seeds),
         "saw_labels": _encoder_saw_labels(system, options, protocol),
-        "most_training_users": most,
+        "most_training_users": sample_size,
         "shop_sha256": shop_hash,
         "backbone_sha256": backbone if system.reads_backbone else [],
     }
@@ -262,12 +262,13 @@ def _summary(rankings: Mapping[int, Ranking], questions: Questions) -> dict[str,
         scores, longer = (metrics.score_rankings(ranking, questions, k) for k in (K, 2 * K))
         more = {f"{name}_at_20": longer.values[name] for name in ("recall", "ndcg")}
         for name, values in (scores.values | more).items():
-            means.setdefault(name, []).append(metrics.disclosable_mean(values))
+            mean = metrics.disclosable_share if name == "hit" else metrics.disclosable_mean
+            means.setdefault(name, []).append(mean(values))
     first = next(iter(rankings.values()))
     top = first.product_id[:, :K]
     return {
         **{name: _mean_over_seeds(values) for name, values in means.items()},
-        "tie_share": metrics.rounded(tie_share(first, K)),
+        "tie_share": metrics.disclosable_share(is_tied(first, K)),
         "distinct_products": len(np.unique(top[top != NO_PRODUCT])),
         "note": "",
     }

@@ -18,7 +18,7 @@ from nest_model.next_set.set_examples import Examples, HistoryPairs, statistics_
 from nest_model.next_set.set_forms import Form, NestSetOptions, SetOptions
 from nest_model.next_set.set_model import Occurrences, Purchases, SetModel, set_loss
 from nest_model.next_set.system import Fitted, Tools
-from nest_model.next_set.validation import few, validation_scores
+from nest_model.next_set.validation import evenly_spread, validation_scores
 from schemas.tables.vocab import UNK
 
 MOST_EPOCHS = 30
@@ -188,7 +188,7 @@ class _Trainer:
         """Train until the validation users no longer gain, and keep the best epoch's weights."""
         if not len(self.examples):
             return
-        questions = few(validation) if validation is not None else None
+        questions = evenly_spread(validation) if validation is not None else None
         epochs = MOST_EPOCHS if questions is not None else self.options.epochs
         optimizer = torch.optim.AdamW(self._groups(), weight_decay=WEIGHT_DECAY)
         cached = self._cached()

@@ -161,7 +161,9 @@ class FittedSets2Sets(Fitted):
         self, model: DiagonalSets2Sets, everybody: Everybody, is_seen: np.ndarray, device: torch.device
     ) -> None:
         self.model, self.everybody, self._device = model, everybody, device
-        self.nameable = everybody.product_id
+        self.nameable = (
+            everybody.product_id
+        )  # of a product nobody trained on, the user's own share says enough
         self._is_seen = is_seen
 
     def rank(self, histories: Histories, k: int) -> Ranking:

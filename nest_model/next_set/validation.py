@@ -42,9 +42,10 @@ def disclosable(scores: Mapping[str, float], validation: Questions) -> dict[str,
     return dict(scores) if len(validation) >= SMALLEST_SHOWN else {}
 
 
-def few(validation: Questions) -> Questions:
-    """Return at most VALIDATION_USERS questions, evenly spread."""
-    return validation.take(np.arange(0, len(validation), -(-len(validation) // VALIDATION_USERS)))
+def evenly_spread(validation: Questions) -> Questions:
+    """Return VALIDATION_USERS questions, evenly spread; all where there are fewer."""
+    users = min(VALIDATION_USERS, len(validation))
+    return validation.take(np.linspace(0, len(validation) - 1, users).astype(int))
 
 
 class BestEpoch:
@@ -59,7 +60,7 @@ class BestEpoch:
         self, model: "nn.Module", fitted: Fitted, validation: Questions | None, telemetry: Telemetry
     ) -> None:
         self._model, self._fitted, self._telemetry = model, fitted, telemetry
-        self._validation = validation
+        self._validation = None if validation is None else evenly_spread(validation)
         self._ndcg = -math.inf
         self._weights: dict[str, Any] | None = None
 

@@ -227,6 +227,23 @@ def test_what_nest_surely_adds_comes_after_the_winner(tmp_path: Path):
     )
 
 
+def test_own_filled_list_is_no_other_system(tmp_path: Path):
+    write_system(tmp_path, "blend", [[0.2] * USERS], validation=0.2)
+    write_system(tmp_path, "recanet", [[0.3] * USERS], validation=0.3, filled=[0.35] * USERS)
+    (only,) = page.sentences(compared(tmp_path))
+    assert only.startswith("RECANET recommends best (the validation users' choice)")
+    assert "higher" not in only
+
+
+def test_page_says_where_nobody_chose(tmp_path: Path):
+    write_system(tmp_path, "blend", [[0.2] * USERS], validation=None)
+    write_system(tmp_path, "nest_hybrid", [[0.3] * USERS], validation=None)
+    write_system(tmp_path, "lightgbm", [[0.4] * USERS], validation=None)
+    html = page.render(compared(tmp_path))
+    assert "no test user chose anything" not in html
+    assert "the form of it that is named first" in html
+
+
 def test_winner_without_validation_users_is_said_to_be_chosen_after_the_fact(tmp_path: Path):
     (only,) = sentences_of(tmp_path, blend=(0.2, None), tifuknn=(0.3, None))
     assert only.startswith("TIFUKNN recommends best (chosen after the fact, by the users it is scored on)")

@@ -90,7 +90,7 @@ def with_other_days(shoppers: Shoppers) -> Shoppers:
 
     def days(user: int, shopper: Shopper) -> list[float]:
         *earlier, last = (day for day, _, _ in shopper.orders())
-        return [*earlier, last + user % 5 * 11]
+        return [*earlier, last + 20 + user % 5 * 11]
 
     return {user: replace(each, days=days(user, each)) for user, each in shoppers.items()}
 

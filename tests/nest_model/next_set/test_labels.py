@@ -27,8 +27,17 @@ def test_usual_gap_stands_for_a_user_of_one_basket_in_any_company():
     known = no_test_users(training, query_time="expected")
     one = baskets_of({7: [[1]]})
     many = baskets_of({7: [[1]], 8: [[1], [1]]}, days={8: [0, 100]})
-    assert known.expected_days(one).tolist() == [4]
-    assert known.expected_days(many).tolist() == [4, 200]
+    assert known.expected_days(one).tolist() == [3]
+    assert known.expected_days(many).tolist() == [3, 200]
+
+
+def test_usual_gap_is_of_baskets_before_the_labels():
+    days = [[0, 3, 8], [0, 3, 900]]
+    usual, changed = (
+        no_test_users(baskets_of({1: [[1], [1], [1]]}, days={1: each}), query_time="expected").usual_gap_days
+        for each in days
+    )
+    assert usual == changed == 3
 
 
 def test_question_of_a_label_is_answered_by_its_products():

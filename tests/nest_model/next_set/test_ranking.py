@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest_model.next_set.ranking import NO_PRODUCT, Ranking, TieOrder, tie_share
+from nest_model.next_set.ranking import NO_PRODUCT, Ranking, TieOrder, is_tied
 from schemas.errors import NestError
 
 
@@ -90,8 +90,8 @@ def test_short_and_empty_lists_are_valid():
     Ranking(ids, np.where(ids == NO_PRODUCT, np.nan, 1.0)).refuse_invalid("mine")
 
 
-def test_tie_share_counts_users_whose_last_place_could_be_another_products():
+def test_is_tied_counts_users_whose_last_place_could_be_another_products():
     scores = np.array([[3, 2, 2], [3, 2, 1], [3, np.nan, np.nan], [2, 2, 1]], dtype=np.float32)
     ranking = Ranking(np.zeros_like(scores, dtype=np.int64), scores)
-    assert tie_share(ranking, 2) == 0.25
-    assert tie_share(ranking, 3) == 0
+    assert is_tied(ranking, 2).mean() == 0.25
+    assert not is_tied(ranking, 3).any()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,16 @@ from schemas.contract import read_table
 from schemas.tables.next_sets import RANKINGS
 from tests.support.factories.shops import ShopFiles, Shopper, random_shoppers, write_shop
 
-SYSTEMS = ("lightgbm", "decayed")
+FAST = {
+    "lightgbm": ["--option=trees=5", "--option=min_leaf=5"],
+    "recanet": [
+        "--option=epochs=1",
+        "--option=item_size=8",
+        "--option=user_size=8",
+        "--option=batch_rows=500",
+    ],
+}
+SYSTEMS = ("lightgbm", "decayed", "recanet")
 
 
 def run(command: str, shop: ShopFiles, out: Path, *flags: str) -> int:
@@ -39,7 +49,7 @@ def score(shop: ShopFiles, out: Path, *flags: str) -> Path:
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_lists_are_those_of_the_scored_run(name: str, shop: ShopFiles, tmp_path: Path):
-    fast = ["--option=trees=5", "--option=min_leaf=5"] if name == "lightgbm" else []
+    fast = FAST.get(name, [])
     scored = score(shop, tmp_path / "scored", f"--system={name}", "--training-users=12", *fast)
     assert run("recommend", shop, tmp_path / "lists", f"--scored={scored}") == 0
     lists = lists_of(tmp_path / "lists" / "recommendations.parquet")
@@ -48,7 +58,7 @@ def test_lists_are_those_of_the_scored_run(name: str, shop: ShopFiles, tmp_path:
     assert all(lists[user][: len(products[:10])] == products[:10] for user, products in ranked.items())
     # a sample of twelve users learns something else than all of them do
     everybody = score(shop, tmp_path / "all", f"--system={name}", "--training-users=0", *fast)
-    if name == "lightgbm":
+    if name in FAST:
         assert lists_of(everybody / "rankings.parquet") != ranked
 
 
@@ -65,6 +75,21 @@ def test_new_users_have_lists_of_the_shop_s_products(shop: ShopFiles, tmp_path: 
     assert lists[900][0] == known[0]
     assert len({*lists[900]}) == 3
     assert {*lists[900]} <= {*known}
+
+
+def test_shop_without_a_question_is_served(tmp_path: Path):
+    shoppers = random_shoppers(3, users=40)
+    short = {user: replace(each, baskets=each.baskets[:1], days=()) for user, each in shoppers.items()}
+    shop = write_shop(
+        tmp_path / "shop",
+        {user: short[user] if each.split == "test" else each for user, each in shoppers.items()},
+    )
+    scored = score(shop, tmp_path / "scored", "--system=decayed")
+    assert run("recommend", shop, tmp_path / "lists", f"--scored={scored}") == 0
+    assert {*lists_of(tmp_path / "lists" / "recommendations.parquet")} == {*shoppers}
+    assert {path.name for path in (tmp_path / "lists").iterdir()} <= {
+        "recommendations.parquet", "metrics.jsonl", ".made_by_nest.json"
+    }  # fmt: skip
 
 
 def message_of(capfd: pytest.CaptureFixture) -> str:

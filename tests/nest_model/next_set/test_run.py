@@ -74,7 +74,7 @@ def test_means_are_those_of_the_scores_of_users(shop: ShopFiles, undisturbed: Pa
     scores = read_table(undisturbed / "scores.parquet", NEXT_SET_SCORES).to_pydict()
     is_filled = np.array(scores["is_filled"])
     for name, is_row in (("own", ~is_filled), ("filled", is_filled)):
-        for metric in ("recall", "ndcg", "hit", "recall_at_20"):
+        for metric in ("recall", "ndcg", "recall_at_20"):
             mean = np.array(scores[metric])[is_row].mean()
             assert metrics[name][metric] == pytest.approx(mean, abs=1e-6)
     questions = shop.read("held_out").test
@@ -178,6 +178,16 @@ def test_metric_that_few_of_many_users_have_is_withheld_alone(tmp_path: Path):
     result = json.loads((tmp_path / "out" / "metrics.json").read_text())["results"]["own"]
     assert result["recall_of_new"] is None
     assert result["recall"] == result["recall_of_repeats"] == 1
+
+
+def test_share_of_few_users_without_a_hit_is_withheld(tmp_path: Path):
+    # of thirty users two buy nothing they bought before, and ties at place 10 are nobody's
+    shoppers = {user: Shopper("test", [[1], [2] if user < 2 else [1]]) for user in range(30)}
+    shop = write_shop(tmp_path / "shop", shoppers | {99: Shopper("train", [[1, 2]])})
+    run(shop, tmp_path / "out", "--system=p_topfreq")
+    result = json.loads((tmp_path / "out" / "metrics.json").read_text())["results"]["own"]
+    assert result["hit"] is None
+    assert (result["recall"], result["tie_share"]) == (pytest.approx(28 / 30, abs=1e-6), 0)
 
 
 @pytest.mark.parametrize(
