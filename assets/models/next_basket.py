@@ -117,7 +117,7 @@ def comparison_asset() -> dg.AssetsDefinition:
                 "report": dg.MetadataValue.path(out / "report.html"),
                 "in_short": " ".join(page.sentences(metrics)),
                 "users": metrics["users"],
-                "scores": dg.MetadataValue.md(markdown_table(page.markdown_rows(metrics))),
+                "table": dg.MetadataValue.md(markdown_table(page.markdown_rows(metrics))),
                 **pictures_metadata(pictures),
             },
             data_version=dg.DataVersion(card.version),
