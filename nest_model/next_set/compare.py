@@ -160,12 +160,12 @@ def compare(rows: Sequence[Row], users: Users) -> dict[str, Any]:
     few = len(users) < SMALLEST_SHOWN
     resamples = None if few else Resamples.of(users.subject_id)
     by_name = {row.name: row for row in rows}
-    chosen = {YARDSTICK: _chosen(rows, CHEAP), BEST_NEST: _chosen(rows, NEST_FORMS), WINNER: _winner(rows)}
-    yardstick = by_name.get(chosen[YARDSTICK] or "")
+    choices = {YARDSTICK: _chosen(rows, CHEAP), BEST_NEST: _chosen(rows, NEST_FORMS), WINNER: _winner(rows)}
+    yardstick = by_name.get(choices[YARDSTICK] or "")
     content: dict[str, Any] = {
         name: card[name] for name in ("target", "protocol", "query_time", "users", "left_out")
     }
-    content |= {"k": K, "products": card["products"], "chosen_on_validation": chosen}
+    content |= {"k": K, "products": card["products"], "chosen_on_validation": choices}
     content["rows"] = [_row_json(row, yardstick, resamples, users) for row in rows]
     content["ceilings"] = {} if few else _ceilings(users)
     content["comparisons"] = [
@@ -177,10 +177,10 @@ def compare(rows: Sequence[Row], users: Users) -> dict[str, Any]:
         }
         | {metric: _difference(first, second, metric, resamples, users) for metric in WITH_INTERVALS}
         for one, other, question in COMPARISONS
-        if (first := by_name.get(chosen.get(one) or one))
-        and (second := by_name.get(chosen.get(other) or other))
+        if (first := by_name.get(choices.get(one) or one))
+        and (second := by_name.get(choices.get(other) or other))
     ]
-    best_nest = by_name.get(chosen[BEST_NEST] or "")
+    best_nest = by_name.get(choices[BEST_NEST] or "")
     content["best_nest_less"] = {
         rival: _difference(best_nest, by_name[rival], "ndcg", resamples, users)
         for rival in NEST_RIVALS

@@ -56,5 +56,5 @@ def lowest_hashes(known: Known, users: int) -> Known:
     if len(training) <= users:
         return known
     hashed = training.subject_id.astype(np.uint64) * _SHIFT
-    chosen = np.sort(np.argsort(hashed, kind="stable")[:users])
-    return replace(known, training=training.take(chosen), all_training=known.everybody)
+    places = np.sort(np.argsort(hashed, kind="stable")[:users])
+    return replace(known, training=training.take(places), all_training=known.everybody)

@@ -189,10 +189,10 @@ def _training_set(known: Known, candidates: Candidates, options: LightgbmOptions
     import lightgbm as lgb
 
     users = -(-options.queries // options.label_positions)
-    chosen = lowest_hashes(known, users)
+    sample = lowest_hashes(known, users)
     tables, hits, sizes = [], [], []
-    for of_block, positions in label_blocks(chosen.training, options.label_positions):
-        questions = label_questions(chosen, of_block, positions)
+    for of_block, positions in label_blocks(sample.training, options.label_positions):
+        questions = label_questions(sample, of_block, positions)
         rows = Rows.of(questions, candidates)
         usable_rows = rows.fit_for_learning(is_ranked=options.objective != "binary")
         tables.append(rows.features[usable_rows])

@@ -68,10 +68,10 @@ def _winner(metrics: Mapping[str, Any], rows: Mapping[str, Any]) -> str:
         row for row in rows.values() if not row["is_filled"]
     ]  # filling a list can only raise its score
     highest = max(own_lists, key=lambda row: row["scores"]["ndcg"]["value"])
-    chosen = rows.get(metrics["chosen_on_validation"][WINNER] or "")
-    best = chosen or highest
+    choice = rows.get(metrics["chosen_on_validation"][WINNER] or "")
+    best = choice or highest
     ndcg, recall = (interval(best["scores"][metric]) for metric in ("ndcg", "recall"))
-    who = "the validation users' choice" if chosen else "chosen after the fact, by the users it is scored on"
+    who = "the validation users' choice" if choice else "chosen after the fact, by the users it is scored on"
     words = [f"{best['title']} recommends best ({who}): NDCG@10 {ndcg}, Recall@10 {recall}."]
     if highest["name"] != best["name"]:
         value = highest["scores"]["ndcg"]["value"]
@@ -85,7 +85,7 @@ def _winner(metrics: Mapping[str, Any], rows: Mapping[str, Any]) -> str:
         return " ".join([*words, "That is the yardstick: nothing tried here was chosen over counting."])
     less = best["less_yardstick"]["ndcg"]
     difference = interval(less, with_sign=True)
-    if chosen is None:
+    if choice is None:
         surely = "" if less["low"] > 0 else ", which is within chance"
         words.append(f"Less the yardstick, {yardstick['title']}, that is {difference}{surely}.")
     else:

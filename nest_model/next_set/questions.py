@@ -137,8 +137,8 @@ class Known:
         """Return the same with at most so many training users, drawn at random."""
         if len(self.training) <= users:
             return self
-        chosen = np.sort(np.random.default_rng(seed).choice(len(self.training), users, replace=False))
-        return replace(self, training=self.training.take(chosen), all_training=self.everybody)
+        places = np.sort(np.random.default_rng(seed).choice(len(self.training), users, replace=False))
+        return replace(self, training=self.training.take(places), all_training=self.everybody)
 
 
 @dataclass(frozen=True)
@@ -173,8 +173,8 @@ def read_shop(
     if target == "held_out" and raw is None:
         raise NestError("--target held_out needs --raw, the folder that holds held_out.")
     held_out = read_held_out(raw) if target == "held_out" and raw else None
-    known = parts.known(query_time)
-    return Shop(known, parts.validation(known), parts.test(known, held_out))
+    knowledge = parts.knowledge(query_time)
+    return Shop(knowledge, parts.validation(knowledge), parts.test(knowledge, held_out))
 
 
 def read_known(
@@ -186,8 +186,8 @@ def read_known(
         NestError: there is nothing to learn from.
     """
     parts = _read_parts(baskets, subjects, target, protocol)
-    known = parts.known(query_time)
-    return known, parts.validation(known)
+    knowledge = parts.knowledge(query_time)
+    return knowledge, parts.validation(knowledge)
 
 
 def _read_parts(baskets: Path, subjects: Path, target: Target, protocol: Protocol) -> "_Parts":
@@ -226,7 +226,7 @@ class _Parts:
         )
         self.is_known = self.is_filled & ~_is_from(orders.subject_id, is_target)
 
-    def known(self, query_time: QueryTime) -> Known:
+    def knowledge(self, query_time: QueryTime) -> Known:
         is_known = self.is_known
         is_learnt = is_known if self.published else is_known & ~self.is_test & ~self.is_validation
         if not is_learnt.any():

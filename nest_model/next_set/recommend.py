@@ -100,7 +100,9 @@ def _write_lists(
     telemetry.result(count, without_a_basket=suppress_small(without))
 
 
-def _fitted_again(card: dict[str, Any], known: Known, validation: Questions | None, tools: Tools) -> Fitted:
+def _fitted_again(
+    card: dict[str, Any], knowledge: Known, validation: Questions | None, tools: Tools
+) -> Fitted:
     """Return the system of a scored run, fitted as there on the shop as it is now.
 
     Raises:
@@ -119,8 +121,8 @@ def _fitted_again(card: dict[str, Any], known: Known, validation: Questions | No
             card["system"],
         )
     if sample_size := card["most_training_users"]:
-        known = known.sample(sample_size, seed)
-    return system(system.Options(**card["options"]), tools).fit(known, validation, seed)
+        knowledge = knowledge.sample(sample_size, seed)
+    return system(system.Options(**card["options"]), tools).fit(knowledge, validation, seed)
 
 
 def histories_of(orders: OrderRows, product_id: np.ndarray) -> Baskets:
