@@ -76,10 +76,15 @@ class ModelConfig:
 
     @classmethod
     def preset(cls, name: str, vocab_size: int, *, system: str = "nest", **changes: Any) -> Self:
-        """Return a preset's sizes for a vocabulary, with the given fields changed, as a system has use for them."""
+        """Return a system's preset for a vocabulary, with the given fields changed.
+
+        Fields the system has no use for keep the values that say so.
+        """
         if name not in PRESETS:
             raise NestError(f"model preset {name!r} is unknown; choose one of {', '.join(PRESETS)}.")
-        return cls(vocab_size=vocab_size, **(PRESETS[name] | changes | dict(SYSTEMS[system].absent)))
+        described = SYSTEMS[system]
+        sizes = PRESETS[name] | dict(described.presets.get(name, {}))
+        return cls(vocab_size=vocab_size, **(sizes | changes | dict(described.absent)))
 
     def to_json(self) -> str:
         """Return every field as JSON, in the order of the class."""
@@ -126,6 +131,9 @@ class System:
     absent: Mapping[str, Any] = field(
         default_factory=dict
     )  # fields it has no use for, at the values that say so
+    presets: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # fields of a preset in which it differs from NEST's
 
 
 SYSTEMS = {
@@ -146,7 +154,6 @@ SYSTEMS = {
             "own_set_weight": 0.0,
             "set_mask_share": 0.0,
             "tied_set_head": False,
-            "readout": "cls",
         },
     ),
 }

@@ -264,7 +264,8 @@ def _untrained_encoder(encoder: Encoder, seed: int, freeze: Sequence[str]) -> En
         )
     torch.manual_seed(seed)
     new_encoder = type(encoder)(encoder.config)
-    new_encoder.item_of_token.copy_(encoder.item_of_token)
+    for old, new in zip(encoder.buffers(), new_encoder.buffers(), strict=True):
+        new.copy_(old)  # what it knows of the tokens
     return new_encoder
 
 
@@ -283,7 +284,9 @@ def _run_key(
 ) -> str:
     digest = hashlib.sha256(origin.encode())
     encoder = training_task.module.encoder
-    digest.update(encoder.config.to_json().encode() + encoder.item_of_token.cpu().numpy().tobytes())
+    digest.update(encoder.config.to_json().encode())
+    for buffer in encoder.buffers():
+        digest.update(buffer.cpu().numpy().tobytes())
     digest.update(json.dumps([recipe.result_fields(), seed, key, *sorted(freeze)]).encode())
     for part in training_task.fingerprint():
         digest.update(part)

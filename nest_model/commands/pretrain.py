@@ -14,7 +14,6 @@ import torch
 
 from nest_model.config import ModelConfig
 from nest_model.data.code_groups import CodeGroups
-from nest_model.data.measured import MeasuredItems
 from nest_model.data.vocabulary import read_tokens
 from nest_model.model import checkpoint
 from nest_model.model.systems import encoder_class
@@ -106,7 +105,7 @@ def pretrain(
     refuse_too_large(parameters, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
     torch.manual_seed(seed)
     encoder = encoder_class(system)(config)
-    encoder.item_of_token.copy_(torch.from_numpy(MeasuredItems.of(tokens).item))
+    encoder.describe_tokens(tokens)
     if recipe_used.shares_embeddings:
         share_embedding(encoder.embedding, CodeGroups.of(tokens))
     training_task = Pretraining(patients, encoder, objective_of(encoder), recipe_used, runtime)

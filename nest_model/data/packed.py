@@ -28,16 +28,24 @@ class PackedBatch:
     set_offsets: Tensor  # i64 [sets + 1], in rows
     subject_offsets: Tensor  # i64 [subjects + 1], in sets
     days: Tensor  # f64 [sets], the set's position in its patient's history
+    gaps: Tensor  # f64 [sets], days from the end of the set before, or from its start if it has no end; first set: 0
 
     @classmethod
     def from_events(
-        cls, tokens: Tensor, hours: Tensor, events_per_set: Tensor, sets_per_subject: Tensor, days: Tensor
+        cls,
+        tokens: Tensor,
+        hours: Tensor,
+        events_per_set: Tensor,
+        sets_per_subject: Tensor,
+        days: Tensor,
+        gaps: Tensor | None = None,
     ) -> Self:
         """Pack concatenated events (set by set, patient by patient), with a [CLS] before each set.
 
         Args:
             tokens: i64 [events]. hours: f32 [events].
             events_per_set: i64 [sets], 0 allowed. sets_per_subject: i64 [subjects]. days: f64 [sets].
+            gaps: f64 [sets]; None: 0 everywhere, for an encoder that does not read them.
         """
         set_offsets = offsets(events_per_set + 1)
         # event i moves down by one [CLS] for each set so far
@@ -51,6 +59,7 @@ class PackedBatch:
             set_offsets=set_offsets,
             subject_offsets=offsets(sets_per_subject),
             days=days.double(),
+            gaps=torch.zeros_like(days, dtype=torch.float64) if gaps is None else gaps.double(),
         )
 
     @property
@@ -87,6 +96,7 @@ class PackedBatch:
             set_offsets=self.set_offsets[first_set : end_set + 1] - first_row,
             subject_offsets=self.subject_offsets[first : end + 1] - first_set,
             days=self.days[first_set:end_set],
+            gaps=self.gaps[first_set:end_set],
         )
 
     def to(self, device: torch.device | str) -> Self:
@@ -125,6 +135,7 @@ def pack(seqsets: SeqSets, selection: Selection, config: ModelConfig) -> PackedB
         events_per_set=torch.from_numpy(selection.event_counts),
         sets_per_subject=torch.from_numpy(np.diff(selection.set_offsets)),
         days=torch.from_numpy(_position(seqsets, selection, config).astype(np.float64)),
+        gaps=torch.from_numpy(seqsets.days_since_end[selection.sets]),
     )
 
 

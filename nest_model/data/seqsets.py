@@ -14,6 +14,8 @@ import numpy as np
 from nest_model.data.reader import NO_TIME, read_shards
 from schemas.errors import ContractError, InputError
 
+_US_PER_DAY = 86_400_000_000
+
 __all__ = ["NO_TIME", "SeqSets", "expand_ranges", "offsets_of"]
 
 
@@ -84,6 +86,18 @@ class SeqSets:
     def first_set(self) -> np.ndarray:
         """The first set of the same patient, [sets]."""
         return np.repeat(self.subject_offsets[:-1], np.diff(self.subject_offsets))
+
+    @cached_property
+    def days_since_end(self) -> np.ndarray:
+        """The days from the end of the patient's previous set, or from its start if it has no end, [sets].
+
+        0 for a patient's first set; negative where a set starts before the previous one ends.
+        """
+        left = np.where(self.end_us == NO_TIME, self.start_us, self.end_us)
+        days = np.zeros(self.sets)
+        days[1:] = (self.start_us[1:] - left[:-1]) / _US_PER_DAY
+        days[self.subject_offsets[:-1]] = 0.0
+        return days
 
     def subject_rows(self, subject_id: np.ndarray) -> np.ndarray:
         """Return the positions in `subject_offsets` of the given patients; those without a set are left out."""

@@ -5,12 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
 from nest_model.config import ModelConfig
+from nest_model.data.measured import MeasuredItems
 from nest_model.data.packed import PackedBatch
 from nest_model.model.readout import num_parts, read_out
+
+DEPENDENCIES = ("order", "hours", "days", "gaps")
+"""What of a batch, besides its tokens, an encoder may read: the order of a set's events, their hours, the sets' days,
+and the days since the set before ended."""
 
 NO_ITEM = -1
 """The item of a token that is not a measured value."""
@@ -27,12 +33,16 @@ class ReadRows:
 class Encoder(nn.Module, ABC):
     """An encoder of patients, built from a config with weights drawn from torch's global generator.
 
-    The buffer `item_of_token`, i64 [vocab_size], holds the item each token measures, or NO_ITEM; it is all NO_ITEM
-    until the vocabulary's items are filled in.
+    It reads the rows of a PackedBatch, the same for every system; rows and pieces of its own it makes itself. The
+    buffer `item_of_token`, i64 [vocab_size], holds the item each token measures, or NO_ITEM, once the vocabulary is
+    known, see `describe_tokens`.
     """
 
     system: ClassVar[str]  # its name in `nest_model.model.systems`
     objective: ClassVar[str]  # what pretrains it, in `nest_model.training.objectives`
+    depends_on: ClassVar[
+        frozenset[str]
+    ]  # those of DEPENDENCIES that the readout `cls` of a preset changes with
     unused_in_tasks: ClassVar[tuple[str, ...]] = ()  # prefixes of the weights that only pretraining uses
     item_of_token: Tensor
 
@@ -50,6 +60,10 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def read(self, batch: PackedBatch, rows: Tensor) -> ReadRows:
         """Return the output at the given rows, i64 [any], computing duplicates once."""
+
+    def describe_tokens(self, tokens: pa.Table) -> None:
+        """Take from a vocabulary, sorted by token id, what the encoder has to know of its tokens."""
+        self.item_of_token.copy_(torch.from_numpy(MeasuredItems.of(tokens).item))
 
     @property
     def vectors_per_patient(self) -> int:

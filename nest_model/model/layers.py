@@ -1,6 +1,6 @@
-"""Layers of both encoders: pre-norm block, GeGLU, rotary positions, Time2Vec.
+"""Layers of the encoders: pre-norm and post-norm block, GeGLU, rotary positions, Time2Vec.
 
-The encoder block follows Warner et al., ModernBERT (2024): no bias in norm, attention or GeGLU.
+The pre-norm block follows Warner et al., ModernBERT (2024): no bias in norm, attention or GeGLU.
 """
 
 import math
@@ -43,14 +43,36 @@ class EncoderBlock(nn.Module):
         return outputs
 
 
+class PostNormBlock(nn.Module):
+    """BERT's block (Devlin et al. 2019): attention and a GELU layer, each added and then normed, all with biases.
+
+    4 d² + 2 d · d_ff + 9 d + d_ff parameters; it has no positions and no dropout.
+    """
+
+    def __init__(self, d_model: int, heads: int, d_ff: int) -> None:
+        super().__init__()
+        self.attention = Attention(d_model, heads, bias=True)
+        self.attention_norm = nn.LayerNorm(d_model)
+        self.inner = nn.Linear(d_model, d_ff)
+        self.out = nn.Linear(d_ff, d_model)
+        self.feed_forward_norm = nn.LayerNorm(d_model)
+
+    def forward(self, rows: Tensor, plan: AttentionPlan, query_rows: Tensor | None = None) -> Tensor:
+        """Return the block's output at the query rows, [queries, d_model]; see EncoderBlock."""
+        update: Tensor = self.attention(rows, plan, None, query_rows)
+        rows = self.attention_norm((rows if query_rows is None else take(rows, query_rows)) + update)
+        outputs: Tensor = self.feed_forward_norm(rows + self.out(F.gelu(self.inner(rows))))
+        return outputs
+
+
 class Attention(nn.Module):
     """Multi-head attention within each piece of the plan, with rotary positions on queries and keys."""
 
-    def __init__(self, d_model: int, heads: int) -> None:
+    def __init__(self, d_model: int, heads: int, *, bias: bool = False) -> None:
         super().__init__()
         self.heads = heads
-        self.query_key_value = nn.Linear(d_model, 3 * d_model, bias=False)
-        self.out = nn.Linear(d_model, d_model, bias=False)
+        self.query_key_value = nn.Linear(d_model, 3 * d_model, bias=bias)
+        self.out = nn.Linear(d_model, d_model, bias=bias)
 
     def forward(
         self, rows: Tensor, plan: AttentionPlan, rotation: Tensor | None, query_rows: Tensor | None = None
@@ -69,9 +91,12 @@ class Attention(nn.Module):
                 self.query_key_value(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
             )
             return projected
-        of_query, of_key_value = self.query_key_value.weight.split([rows.shape[1], 2 * rows.shape[1]])
-        query = F.linear(take(rows, query_rows), of_query).unflatten(-1, (self.heads, -1))
-        return query, *F.linear(rows, of_key_value).unflatten(-1, (2, self.heads, -1)).unbind(1)
+        linear, widths = self.query_key_value, [rows.shape[1], 2 * rows.shape[1]]
+        of_query, of_key_value = linear.weight.split(widths)
+        query_bias, key_value_bias = (None, None) if linear.bias is None else linear.bias.split(widths)
+        query = F.linear(take(rows, query_rows), of_query, query_bias).unflatten(-1, (self.heads, -1))
+        key_value = F.linear(rows, of_key_value, key_value_bias)
+        return query, *key_value.unflatten(-1, (2, self.heads, -1)).unbind(1)
 
 
 class GeGLU(nn.Module):

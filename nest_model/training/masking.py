@@ -134,6 +134,7 @@ def _mask(
             set_offsets=offsets(lengths.masked_fill(is_masked_set, 2)),
             subject_offsets=batch.subject_offsets,
             days=batch.days,
+            gaps=batch.gaps,
         ),
         is_kept.cumsum(0).index_select(0, target_rows) - 1,
         batch.tokens.index_select(0, target_rows),
@@ -167,6 +168,7 @@ def _expand_masked_sets(masked_batch: MaskedBatch, masked_rows: int) -> MaskedBa
         set_offsets=ends[batch.set_offsets],
         subject_offsets=batch.subject_offsets,
         days=batch.days,
+        gaps=batch.gaps,
     )
     return replace(masked_batch, batch=expanded, mlm_rows=ends[masked_batch.mlm_rows])
 

@@ -57,6 +57,7 @@ class PaddedBatch:
                 set_offsets=torch.arange(0, rows + 1, n),
                 subject_offsets=torch.arange(0, sets + 1, m),
                 days=torch.zeros(sets, dtype=torch.float64).index_copy(0, set_place, batch.days),
+                gaps=torch.zeros(sets, dtype=torch.float64),
             ),
             row_exists=(tokens == CLS).index_fill(0, place, True),
             set_exists=torch.zeros(sets, dtype=torch.bool).index_fill(0, set_place, True),

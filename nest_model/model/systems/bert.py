@@ -21,6 +21,7 @@ class Bert(Encoder):
 
     system = "bert"
     objective = "mlm"
+    depends_on = frozenset({"order"})
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)

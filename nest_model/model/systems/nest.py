@@ -74,6 +74,7 @@ class NestModel(Encoder):
 
     system = "nest"
     objective = "mlm_msm"
+    depends_on = frozenset({"hours", "days"})
     unused_in_tasks = ("set_head.",)
 
     def __init__(self, config: ModelConfig) -> None:

@@ -53,6 +53,7 @@ def ragged_batch(
     running = torch.cat(
         [part.cumsum(0) for part in gaps.split([len(subject_sizes) for subject_sizes in sizes])]
     )
+    ends = 1.2 * gaps * torch.rand(sets, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     days = {"days_since_first": running, "days_since_prior": gaps, "index": number}[cse_position]
     return PackedBatch.from_events(
         tokens=torch.where(tokens == 4, 1, tokens),
@@ -60,6 +61,7 @@ def ragged_batch(
         events_per_set=events_per_set,
         sets_per_subject=torch.tensor([len(subject_sizes) for subject_sizes in sizes]),
         days=days,
+        gaps=gaps - ends,
     )
 
 

@@ -1,10 +1,8 @@
 """BERT on packed rows against a plain padded encoder in float64."""
 
-from dataclasses import replace
-
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig
@@ -44,28 +42,6 @@ def test_packed_bert_equals_the_padded_reference_with_gradients(sizes, seed):
         expected = plain[name].grad
         scale = max(1.0, float(expected.abs().max()))
         torch.testing.assert_close(weight.grad, expected, rtol=0, atol=1e-12 * scale, msg=name)
-
-
-@settings(max_examples=25, deadline=None)
-@given(subjects, st.integers(0, 1000))
-def test_a_patient_is_read_at_the_last_cls(sizes, seed):
-    batch, model = ragged_batch(sizes, seed), seeded(Bert, CONFIG, seed)
-    plain = {name: weight.detach() for name, weight in model.named_parameters()}
-
-    vectors = model.patients(batch)
-
-    last_cls = batch.cls_rows[batch.subject_offsets[1:] - 1]
-    expected = reference_model.encode_flat(plain, CONFIG, batch)[last_cls, None]
-    torch.testing.assert_close(vectors, expected, rtol=0, atol=1e-12)
-
-
-def test_the_order_of_rows_matters_and_times_do_not():
-    batch, model = ragged_batch([[3, 4]]), seeded(Bert, CONFIG)
-    vectors = model.patients(batch)
-    swapped = batch.tokens[torch.tensor([0, 2, 1, 3, 4, 5, 6, 7, 8])]
-    assert not torch.allclose(model.patients(replace(batch, tokens=swapped)), vectors, atol=1e-6)
-    moved = replace(batch, days=batch.days + 3, hours=batch.hours * 2)
-    assert torch.equal(model.patients(moved), vectors)
 
 
 @pytest.mark.parametrize(("layers", "parameters"), [(6, 100_603_392), (3, 58_126_848)])

@@ -1,0 +1,273 @@
+"""Every system's encoder against its reference, and the promises that training, freezing and checkpoints build on."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nest_model.config import SYSTEMS, ModelConfig
+from nest_model.model.classifier import Classifier, loss_sum
+from nest_model.model.encoder import DEPENDENCIES, Encoder
+from nest_model.model.parcel import Parcel
+from nest_model.model.systems import encoder_class, names
+from nest_model.options import BLOCKS
+from nest_model.training.freezing import freeze_blocks
+from nest_model.training.objectives import objective_of
+from schemas.errors import NestError
+from tests.support import references
+from tests.support.factories.predictions import task
+from tests.support.factories.ragged import MAX_SET_ROWS, VOCAB_SIZE, ragged_batch, seeded, subjects
+
+SIZES = [[3], [0, 2, 5], [1, 1], [8, 8, 0, 4]]
+EXACT = {"rtol": 0, "atol": 1e-12}
+
+every_system = pytest.mark.parametrize("system", names())
+
+
+def small_config(system: str, **changes) -> ModelConfig:
+    """Return a system's tiny preset with fewer channels and rows."""
+    sizes = (
+        {"max_set_rows": MAX_SET_ROWS} | SMALL.get(system, {"d_model": 16, "heads": 2, "d_ff": 24}) | changes
+    )
+    return ModelConfig.preset("tiny", VOCAB_SIZE, system=system, **sizes)
+
+
+SMALL: dict[str, dict[str, int]] = {}
+"""Sizes of systems whose width is not free."""
+
+
+def small_encoder(system: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes) -> Encoder:
+    return seeded(encoder_class(system), small_config(system, **changes), seed, dtype)
+
+
+def gradients(encoder: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {
+        name: torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
+        for name, weight in encoder.named_parameters()
+    }
+
+
+def assert_near(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], tolerance: float) -> None:
+    """Compare gradients, relative to the largest of each weight."""
+    for name, values in expected.items():
+        scale = max(1.0, float(values.abs().max()))
+        torch.testing.assert_close(actual[name], values, rtol=0, atol=tolerance * scale, msg=name)
+
+
+def test_every_system_has_a_description():
+    assert names() == sorted(SYSTEMS)
+
+
+@every_system
+@settings(max_examples=30, deadline=None)
+@given(subjects, st.integers(0, 1000))
+def test_packed_encoder_equals_its_plain_reference_with_gradients(system, sizes, seed):
+    batch, encoder = ragged_batch(sizes, seed), small_encoder(system, seed, readout="cls")
+    plain = {name: weight.detach().clone().requires_grad_() for name, weight in encoder.named_parameters()}
+    directions = torch.randn(batch.subjects, encoder.config.d_model).double()
+
+    vectors = encoder.patients(batch)[:, 0]
+    (vectors * directions).sum().backward()
+    expected = references.patients(encoder, plain, batch)
+    (expected * directions).sum().backward()
+
+    torch.testing.assert_close(vectors, expected, **EXACT)
+    of_plain = {
+        name: torch.zeros_like(weight) if weight.grad is None else weight.grad
+        for name, weight in plain.items()
+    }
+    assert_near(gradients(encoder), of_plain, 1e-12)
+
+
+@every_system
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_neighbours_in_a_batch_change_no_vector_and_no_gradient(system, dtype, tolerance):
+    batch, encoder = ragged_batch(SIZES), small_encoder(system, dtype=dtype)
+    together = encoder.patients(batch)
+    together.sum().backward()
+    of_all = gradients(encoder)
+    encoder.zero_grad()
+
+    alone = [encoder.patients(batch.slice_subjects(place, place + 1)) for place in range(batch.subjects)]
+    torch.cat(alone).sum().backward()
+
+    torch.testing.assert_close(torch.cat(alone), together, rtol=0, atol=tolerance)
+    assert_near(gradients(encoder), of_all, tolerance)
+
+
+@every_system
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_micro_batches_sum_to_the_losses_and_gradients_of_the_step(system, dtype, tolerance):
+    batch, encoder = ragged_batch(SIZES * 3), small_encoder(system, dtype=dtype)
+    objective = objective_of(encoder)
+    corrupted = objective.corrupt(batch, torch.Generator().manual_seed(1))
+    counts = objective.counts(corrupted)
+    whole = objective.losses(encoder, corrupted, counts)
+    whole["loss"].backward()
+    of_whole = gradients(encoder)
+    encoder.zero_grad()
+
+    totals = dict.fromkeys(whole, 0.0)
+    for first, end in pairwise([0, 1, 5, batch.subjects]):
+        for name, loss in objective.losses(encoder, corrupted.slice_subjects(first, end), counts).items():
+            totals[name] = totals[name] + loss
+    totals["loss"].backward()
+
+    assert float(of_whole["embedding.weight"].abs().max()) > 0
+    for name, loss in whole.items():
+        torch.testing.assert_close(
+            torch.as_tensor(totals[name]), loss, rtol=0, atol=tolerance, check_dtype=False
+        )
+    assert_near(gradients(encoder), of_whole, tolerance)
+
+
+@every_system
+def test_the_same_seed_corrupts_alike(system):
+    batch, objective = ragged_batch(SIZES), objective_of(small_encoder(system))
+    first, again = (objective.corrupt(batch, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(first.batch.tokens, again.batch.tokens)
+
+
+@every_system
+@pytest.mark.parametrize("sizes", [[[1]], [[0]], [[0, 0, 0]], [[0], [1, 0]]])
+def test_losses_of_nearly_empty_patients_are_finite(system, sizes):
+    batch, encoder = ragged_batch(sizes), small_encoder(system)
+    objective = objective_of(encoder)
+    corrupted = objective.corrupt(batch, torch.Generator().manual_seed(0))
+
+    losses = objective.losses(encoder, corrupted, objective.counts(corrupted))
+    with torch.no_grad():
+        scores = objective.scores(encoder, corrupted)
+    (losses["loss"] + encoder.patients(batch).sum()).backward()
+
+    assert all(loss.isfinite() for loss in losses.values())
+    assert all(value == value for value in scores.values())
+    assert all(gradient.isfinite().all() for gradient in gradients(encoder).values())
+
+
+CHANGES = {
+    "hours": lambda batch: replace(batch, hours=batch.hours * 1.5 + 7),
+    "days": lambda batch: replace(batch, days=batch.days * 2 + batch.days**0.5),
+    "gaps": lambda batch: replace(batch, gaps=batch.gaps + 40),
+}
+
+
+def in_another_order(batch):
+    """Reverse the events of each set, each with its time."""
+    order = []
+    for first, end in pairwise(batch.set_offsets.tolist()):
+        order += [first, *reversed(range(first + 1, end))]
+    return replace(batch, tokens=batch.tokens[order], hours=batch.hours[order])
+
+
+@every_system
+@pytest.mark.parametrize("dependency", sorted(DEPENDENCIES))
+def test_an_encoder_depends_on_what_it_declares_and_on_nothing_else(system, dependency):
+    batch, encoder = ragged_batch(SIZES), small_encoder(system, readout="cls")
+    change = CHANGES.get(dependency, in_another_order)
+
+    vectors, changed = encoder.patients(batch), encoder.patients(change(batch))
+
+    if dependency in encoder.depends_on:
+        assert float((vectors - changed).abs().max()) > 1e-6
+    else:
+        torch.testing.assert_close(changed, vectors, **EXACT)
+
+
+def train(module: torch.nn.Module, loss_of, steps: int) -> list[float]:
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = loss_of()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+@every_system
+def test_the_pretraining_of_eight_patients_is_learnt_by_heart(system):
+    batch, encoder = (
+        ragged_batch([[4, 3], [5], [2, 6], [3, 3, 3]] * 2),
+        small_encoder(system, dtype=torch.float32),
+    )
+    torch.manual_seed(0)
+    encoder = encoder_class(system)(encoder.config)
+    objective = objective_of(encoder)
+    corrupted = objective.corrupt(batch, torch.Generator().manual_seed(5))
+    counts = objective.counts(corrupted)
+
+    losses = train(encoder, lambda: objective.losses(encoder, corrupted, counts)["loss"], 300)
+
+    assert losses[-1] < 0.1 * losses[0]
+
+
+@every_system
+def test_the_labels_of_eight_patients_are_learnt_by_heart(system):
+    batch = ragged_batch([[4, 3], [5], [2, 6], [3, 3, 3]] * 2)
+    torch.manual_seed(0)
+    encoder = encoder_class(system)(small_config(system))
+    classifier = Classifier(encoder, task("made_up", "bool", ("false", "true")), dropout=0.0)
+    targets = torch.tensor([0, 1, 1, 0, 1, 0, 0, 1])
+
+    train(classifier, lambda: loss_sum(classifier(Parcel(batch)), targets, "bool"), 150)
+
+    assert classifier(Parcel(batch)).argmax(dim=1).tolist() == targets.tolist()
+
+
+@every_system
+def test_the_announced_number_of_parameters_is_the_built_encoders(system):
+    encoder = small_encoder(system)
+    assert encoder.num_parameters(encoder.config) == sum(weight.numel() for weight in encoder.parameters())
+
+
+@every_system
+@pytest.mark.parametrize("readout", ["cls", "history"])
+def test_each_patient_has_as_many_vectors_as_announced(system, readout):
+    encoder = small_encoder(system, readout=readout)
+    vectors = encoder.patients(ragged_batch(SIZES))
+    assert vectors.shape == (4, encoder.vectors_per_patient, encoder.config.d_model)
+
+
+@every_system
+def test_freezing_leaves_out_the_weights_of_the_blocks_alone(system):
+    encoder = small_encoder(system)
+    blocks = encoder.parts()
+    assert set(blocks) <= set(BLOCKS)
+    weights = [{id(weight) for part in parts for weight in part.parameters()} for parts in blocks.values()]
+    assert len(set.union(*weights)) == sum(map(len, weights)), "no weight is in two blocks"
+    freeze_blocks(encoder, list(blocks))
+    frozen = {id(weight) for weight in encoder.parameters() if not weight.requires_grad}
+    assert frozen == set.union(*weights)
+
+
+@every_system
+def test_frozen_blocks_stay_bit_equal_and_others_are_trained(system):
+    encoder, batch = small_encoder(system, dtype=torch.float32), ragged_batch(SIZES)
+    before = {name: weight.detach().clone() for name, weight in encoder.named_parameters()}
+    freeze_blocks(encoder, ["embedding"])
+    frozen = {name for name, weight in encoder.named_parameters() if not weight.requires_grad}
+
+    train(encoder, lambda: encoder.patients(batch).square().sum(), 1)
+
+    unchanged = {name for name, weight in encoder.named_parameters() if torch.equal(weight, before[name])}
+    assert frozen <= unchanged
+    assert unchanged < before.keys()
+
+
+def test_freezing_a_block_that_a_system_does_not_have_is_refused():
+    encoder = small_encoder("bert")
+    with pytest.raises(NestError, match="freeze swe: bert has no such blocks; it has embedding"):
+        freeze_blocks(encoder, ["swe"])
+
+
+@every_system
+def test_units_are_distinct_parts_of_the_encoder(system):
+    encoder = small_encoder(system)
+    weights = [id(weight) for unit in encoder.units() for weight in unit.parameters()]
+    assert len(weights) == len(set(weights)) > 0
+    assert set(weights) < {id(weight) for weight in encoder.parameters()}

@@ -1,0 +1,24 @@
+"""A plain reference of every system: padded or by loops, float64, sharing no code with the packed encoders.
+
+One module for each system, named like it, with a function `patients(encoder, weights, batch)`: the vector of each
+patient under the readout `cls`, [subjects, d_model], computed in the simplest way from weights by name.
+"""
+
+import importlib
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from nest_model.data.packed import PackedBatch
+from nest_model.model.encoder import Encoder
+
+
+def patients(encoder: Encoder, weights: Mapping[str, Tensor], batch: PackedBatch) -> Tensor:
+    """Return the reference's vector of each patient, [subjects, d_model].
+
+    Args:
+        encoder: read for its config and its buffers alone.
+    """
+    module = importlib.import_module(f"{__name__}.{encoder.system}")
+    vectors: Tensor = module.patients(encoder, weights, batch)
+    return vectors
