@@ -17,6 +17,7 @@ from assets.cohorts import COHORT_FOLDER, labels_asset, unreadable_cohort_asset
 from assets.environment.nest_environment import checkout_above
 from assets.jobs import cohort_job, jobs
 from assets.models.cohort_models import finetuning_asset, leak_audit_asset, lightgbm_asset, yardsticks_asset
+from assets.models.evidence import evidence_assets
 from assets.models.next_basket import next_basket_assets
 from assets.models.pretrain import pretraining_asset
 from assets.models.report import cohort_report_asset, report_asset
@@ -112,4 +113,5 @@ def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
         *(labels_asset(source, cohort) for cohort in source_cohorts),
         *(make(source, name) for make in makers for name in names),
         report_asset(source, names),
+        *(evidence_assets(sources()[source], names) if sources()[source].evidence else []),
     ]

@@ -32,6 +32,11 @@ def chain_jobs(spec: SourceSpec) -> list[Job]:
             (models - pretraining) | page,
             "Fine-tune, boost and report on a pretrained NEST that is there.",
         )
+    if spec.evidence:
+        stretches["evidence"] = (
+            dg.AssetSelection.assets(f"{source}_evidence").upstream(),
+            "The paper's table on this data: its systems and ablations beside NEST and counting, on one page.",
+        )
     return [
         dg.define_asset_job(f"{source}_{name}", selection, description=description, config=CONSOLE)
         for name, (selection, description) in stretches.items()

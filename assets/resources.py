@@ -5,13 +5,17 @@ from pathlib import Path
 
 import dagster as dg
 
+from assets.cohort_files import COHORT_FILES
 from assets.object_store import StoredLayout
+from nest_model.evidence.rows import refuse_unknown
 from nest_model.options import FineTuningOptions, PretrainingOptions, preset_for
+from schemas.cohort import read_folder
 from schemas.errors import NestError
 from schemas.io.atomic import writing
 from schemas.io.private import make_private
 from schemas.layout import DOWNLOADS, Layout
 from schemas.settings import Settings
+from schemas.sources import cohort_sources, sources
 
 CDM = {"pcornet_dir", "pcornet_database"}
 """Two settings of which one may be set."""
@@ -144,6 +148,12 @@ def refuse_contradictions(settings: Settings) -> None:
         FineTuningOptions.from_text(settings.finetuning)
     except NestError as error:
         raise NestError(f"NEST_FINETUNING: {error}") from None
+    if any(settings.evidence_names):
+        compared = [name for name, spec in sources().items() if spec.evidence]
+        cohorts, _ = read_folder(COHORT_FILES, set(), tuple(cohort_sources()))
+        refuse_unknown(
+            settings.evidence_names, [cohort.cohort for cohort in cohorts if cohort.source in compared]
+        )
 
 
 def has_gpu() -> bool:

@@ -128,6 +128,7 @@ class System:
 
     title: str
     about: str
+    objective: str = "mlm"  # what pretrains it, in `nest_model.training.objectives`
     absent: Mapping[str, Any] = field(
         default_factory=dict
     )  # fields it has no use for, at the values that say so
@@ -140,12 +141,13 @@ SYSTEMS = {
     "nest": System(
         "NEST",
         "An encoder of sequences of multisets, trained to guess masked tokens (MLM) and sets (MSM).",
+        "mlm_msm",
     ),
     "bert": System(
         "BERT",
         "A flat encoder: all rows of a subject attend to each other, whatever their set; trained to guess masked "
         "tokens (MLM).",
-        {
+        absent={
             "cse_position": "index",
             "set_position": None,
             "time2vec": None,

@@ -74,6 +74,12 @@ class Options(BaseModel):
             for name, value in self.overrides.items()
         }
 
+    @staticmethod
+    def field_of(flag: str) -> str:
+        """Return the field of the model's config that a flag, without its dashes, sets."""
+        name = flag.replace("-", "_")
+        return FIELDS.get(name, name)
+
 
 class PretrainingOptions(Options):
     """Options of a pretraining."""

@@ -84,6 +84,10 @@ def asset_of(step: str, source: str) -> str:
     return step if step.endswith(_ENDINGS) else f"{source}_{step}"
 
 
+FAILED = "failed: "
+"""Begins the warning of a card whose step failed."""
+
+
 class StepCard(BaseModel):
     """The counts of one step, `<step>.card.json` beside its output.
 
@@ -112,6 +116,11 @@ class StepCard(BaseModel):
         str, str
     ] = {}  # file of the output -> sha256, see `files_of`; readers verify files against it
     stamps: dict[str, tuple[int, ...]] = {}  # file of the user's own input -> stamp, see `stamps_of`
+
+    @property
+    def failure(self) -> str | None:
+        """Return why the step failed, where the steps that read it go on without it; None: it did not fail."""
+        return next((text.removeprefix(FAILED) for text in self.warnings if text.startswith(FAILED)), None)
 
     @property
     def version(self) -> str:

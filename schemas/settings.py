@@ -191,6 +191,16 @@ class Settings(BaseSettings):
         "NEST loses without each kind of event (together some five CPU minutes more for six tasks), and NEST without "
         "pretraining, which takes as long as each fine-tuning.",
     )
+    evidence_systems: str = Field(
+        "",
+        description="Rows of the table of evidence to make, separated by commas, e.g. `nest,core_behrt,lightgbm`. "
+        "Empty: every system and ablation.",
+    )
+    evidence_tasks: str = Field(
+        "",
+        description="Cohorts of the table of evidence, separated by commas, e.g. `mimic_mortality,my_cohort`. Empty: "
+        "the paper's five.",
+    )
     dask_scheduler: str | None = Field(
         None,
         description="Address of a Dask scheduler, `tcp://host:port`, whose workers see the data folder too. Unset: "
@@ -253,6 +263,15 @@ class Settings(BaseSettings):
     def all_seeds(self) -> tuple[int, ...]:
         """Return the seeds of the trainings; the first is the seed of everything else."""
         return read_seeds(self.seeds) if self.seeds else (self.seed,)
+
+    @property
+    def evidence_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the rows and the cohorts of the table of evidence that are asked for; empty: all, or the paper's."""
+        rows, cohorts = (
+            tuple(name.strip() for name in names.split(",") if name.strip())
+            for names in (self.evidence_systems, self.evidence_tasks)
+        )
+        return rows, cohorts
 
     @property
     def rules(self) -> DataRules:

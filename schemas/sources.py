@@ -48,6 +48,7 @@ class SourceSpec:
     )
     pretraining: Mapping[str, Any] = field(default_factory=dict)  # flags of `python -m nest_model pretrain`
     has_cohorts: bool = True
+    evidence: tuple[str, ...] = ()  # cohorts on which the paper's systems are compared; empty: they are not
     cohort_template: Literal["hospital", "children"] = "hospital"
     has_shifted_dates: bool = False  # calendar dates mean nothing
     has_birth_days: bool = True  # the day of the month a patient was born on is known
@@ -106,6 +107,13 @@ MIMIC = SourceSpec(
         drug_lookup="Drug name → ATC, learnt from the prescriptions of the patients that may be fitted on.",
         vocab="Every token with its count and, for laboratory deciles, its cuts.",
         seqset="SeqSet shards: one row per admission, its tokens in order, and the data card of the corpus.",
+    ),
+    evidence=(
+        "mimic_mortality",
+        "mimic_readmission",
+        "mimic_long_stay",
+        "mimic_icd_chapter",
+        "mimic_icd_category",
     ),
     has_shifted_dates=True,
     has_birth_days=False,

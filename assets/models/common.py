@@ -1,6 +1,6 @@
 """Shared by the assets of models: the flags of a command, and its result as a card and as metadata."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,9 @@ import dagster as dg
 import pyarrow.parquet as pq
 
 from assets.metadata import column_schema
-from schemas.cards import StepCard
+from assets.runtime.child_process import StoppedError
+from schemas.cards import FAILED, StepCard
+from schemas.errors import NestError
 from schemas.settings import Settings
 
 RESEARCH_TEAM = ["team:research"]
@@ -43,12 +45,29 @@ def result_card(event: dict[str, Any]) -> StepCard:
     )
 
 
+def or_reason(make: Callable[[], StepCard]) -> Callable[[], StepCard]:
+    """Return a step that, where it fails, has a card with the reason; a request to stop still ends the run."""
+
+    def attempt() -> StepCard:
+        try:
+            return make()
+        except StoppedError:
+            raise
+        except NestError as error:
+            dg.AssetExecutionContext.get().log.error(str(error))
+            return StepCard(step="model", contract="model/1", warnings=[f"{FAILED}{error}"])
+
+    return attempt
+
+
 def metrics_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
     """Return a model's metrics as metadata, or why there is no model."""
     metadata: dict[str, dg.MetadataValue] = {
         name: dg.MetadataValue.float(_rounded(value)) for name, value in card.metrics.items()
     }
-    if card.warnings:
+    if card.failure:
+        metadata["failure"] = dg.MetadataValue.text(card.failure)
+    elif card.warnings:
         metadata["not_trainable"] = dg.MetadataValue.text(" ".join(card.warnings))
     return metadata
 

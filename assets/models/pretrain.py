@@ -13,6 +13,7 @@ from assets.models.common import (
     flags,
     metrics_metadata,
     model_folder_metadata,
+    or_reason,
     result_card,
     seed_flags,
 )
@@ -27,6 +28,9 @@ from nest_model.training.guesses.judgement import Judgement
 from schemas.cards import StepCard
 from schemas.markdown import markdown_table
 
+TABLES = ("subjects", "vocab", "seqset")
+"""The tables of a source that a pretraining reads."""
+
 
 def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg.AssetsDefinition:
     """Return the asset `<source>_nest`: NEST pretrained on the shards of a source.
@@ -38,16 +42,10 @@ def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg
 
     @dg.asset(
         name=f"{source}_nest",
-        deps=[f"{source}_{table}" for table in ("subjects", "vocab", "seqset")],
+        deps=[f"{source}_{table}" for table in TABLES],
         group_name=f"{source}_models",
         kinds={"pytorch"},
-        code_version=code_version(
-            "nest_model.commands.pretrain",
-            "nest_model.model.systems.nest",
-            "nest_model.training.objectives.mlm_msm",
-            "nest_model.training.device",
-            entry_point=COMMAND_LINE,
-        ),
+        code_version=pretraining_code("nest", "mlm_msm"),
         description=(
             "NEST pretrained on the training patients (MLM + MSM), stopped early on the validation patients."
         ),
@@ -57,38 +55,75 @@ def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg
     def nest(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
-        from nest_model.report import previews
-
         layout, settings = workspace.layout(source), workspace.settings
-        out = layout.model(f"{source}_nest")
-        options: dict[str, Any] = {"model": settings.model, "seed": settings.seed}
+        options: dict[str, Any] = {}
         if settings.rules.cse_position is not None:
             options["position"] = settings.rules.cse_position
         options |= (
             {"threads": 2} | dict(model or {}) | PretrainingOptions.from_text(settings.pretraining).flags()
         )
-        gpu = {"gpu": settings.model == "auto" and has_gpu()}
-        paths = {"seqset": layout.seqset, "subjects": layout.subjects, "vocab": layout.vocab}
-        key = {"key": step_key(layout, options | gpu)}  # does not depend on the further seeds
-        if settings.pretraining_seeds:
-            options |= seed_flags(settings)
-        reads = options | gpu
-
-        def make() -> StepCard:
-            return result_card(run_nest_model(context, pipes, out, "pretrain", *flags(options | paths | key)))
-
-        card = cached_step(layout, [out], reads, make)
-        return dg.MaterializeResult(
-            metadata={
-                **metrics_metadata(card),
-                "beside_guesses": guesses_table(out),
-                **pictures_metadata(previews.training_previews(out)),
-                **model_folder_metadata(out),
-            },
-            data_version=dg.DataVersion(card.version),
-        )
+        card = pretrain(context, workspace, pipes, source, f"{source}_nest", options)
+        return pretraining_result(layout.model(f"{source}_nest"), card)
 
     return nest
+
+
+def pretraining_code(system: str, objective: str) -> str:
+    """Return the version of the code that pretrains a system."""
+    return code_version(
+        "nest_model.commands.pretrain",
+        f"nest_model.model.systems.{system}",
+        f"nest_model.training.objectives.{objective}",
+        "nest_model.training.device",
+        entry_point=COMMAND_LINE,
+    )
+
+
+def pretrain(
+    context: dg.AssetExecutionContext,
+    workspace: Workspace,
+    pipes: dg.PipesSubprocessClient,
+    source: str,
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    failures_are_results: bool = False,
+) -> StepCard:
+    """Pretrain on the shards of a source, into the folder of this name, unless that is done already.
+
+    Args:
+        options: flags that the result depends on.
+        failures_are_results: a failed training has a card that says why, instead of ending the run.
+    """
+    layout, settings = workspace.layout(source), workspace.settings
+    out = layout.model(name)
+    options = {"model": settings.model, "seed": settings.seed, **options}
+    gpu = {"gpu": settings.model == "auto" and has_gpu()}
+    paths = {"seqset": layout.seqset, "subjects": layout.subjects, "vocab": layout.vocab}
+    key = {"key": step_key(layout, options | gpu)}  # does not depend on the further seeds
+    if settings.pretraining_seeds:
+        options |= seed_flags(settings)
+
+    def make() -> StepCard:
+        return result_card(run_nest_model(context, pipes, out, "pretrain", *flags(options | paths | key)))
+
+    return cached_step(layout, [out], options | gpu, or_reason(make) if failures_are_results else make)
+
+
+def pretraining_result(model: Path, card: StepCard) -> dg.MaterializeResult[Any]:
+    """Return the materialization of a pretraining: its metrics beside guesses, its curves and its card."""
+    from nest_model.report import previews
+
+    beside_guesses = {} if card.failure else {"beside_guesses": guesses_table(model)}
+    return dg.MaterializeResult(
+        metadata={
+            **metrics_metadata(card),
+            **beside_guesses,
+            **pictures_metadata(previews.training_previews(model)),
+            **model_folder_metadata(model),
+        },
+        data_version=dg.DataVersion(card.version),
+    )
 
 
 def guesses_table(model: Path) -> dg.MetadataValue:

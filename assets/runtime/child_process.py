@@ -21,6 +21,10 @@ POLL_SECONDS = 1.0
 log = logging.getLogger("nest.child")
 
 
+class StoppedError(NestError):
+    """A command was asked to stop before it had a result."""
+
+
 def run_nest_model(
     context: dg.AssetExecutionContext, pipes: dg.PipesSubprocessClient, out: Path, *arguments: str | Path
 ) -> dict[str, Any]:
@@ -29,7 +33,8 @@ def run_nest_model(
     Every line the command appends to `<out>/metrics.jsonl` is logged; an evaluation also becomes an observation.
 
     Raises:
-        NestError: the command failed, or was asked to stop before it had a result; the message is the command's own.
+        NestError: the command failed; the message is the command's own.
+        StoppedError: it was asked to stop before it had a result.
     """
     command = [
         sys.executable,
@@ -46,7 +51,7 @@ def run_nest_model(
         with tail.follow():
             pipes.run(command=command, context=context)
     except subprocess.TimeoutExpired:
-        raise NestError(
+        raise StoppedError(
             f"nest_model {arguments[0]} did not stop in time when asked to and was killed. Its saved state is kept."
         ) from None
     except DagsterPipesExecutionError:
@@ -55,7 +60,7 @@ def run_nest_model(
             or f"nest_model {arguments[0]} ended without an error message (killed, or out of memory?); see its stderr."
         ) from None
     if "stopped" in tail.last:  # the exit status is 0, but there is no result to record
-        raise NestError(tail.last["stopped"]["message"])
+        raise StoppedError(tail.last["stopped"]["message"])
     return tail.last.get("not_trainable") or tail.last["result"]
 
 

@@ -33,6 +33,7 @@ def cached_step(
     *,
     source: Sequence[Path] = (),
     only: Mapping[str, str] = MappingProxyType({}),
+    partial: bool = False,
 ) -> StepCard:
     """Run the running asset's step if something changed, and return its card.
 
@@ -47,19 +48,26 @@ def cached_step(
         make: writes the outputs and returns their card.
         source: the `outputs` of the step `raw`, if this step reads those files.
         only: for each step of which one part is read, that part's name among the `hashes` of its card.
+        partial: the step makes do with the inputs that are there.
 
     Raises:
         ContractError: an input was not made yet, two inputs were made from different versions of a third, or the files
             of the source have changed.
     """
     context = dg.AssetExecutionContext.get()
-    step, dependencies = _step_and_dependencies(layout, reads, only)
+    step, dependencies = _step_and_dependencies(layout, reads, only, partial=partial)
     key, config = _sha256(dependencies), _sha256(dependencies["reads"])
     source_stamps = _confirmed_stamps(layout, source) if source else {}
     stamps = _external_stamps(layout, outputs) if step == RAW else {}
 
     card = _card_or_none(layout, step)
-    if card is not None and card.key == key and card.content == card.content_of(_files(layout, outputs)):
+    is_finished = card is not None and card.failure is None
+    if (
+        card is not None
+        and is_finished
+        and card.key == key
+        and card.content == card.content_of(_files(layout, outputs))
+    ):
         context.log.info("unchanged: nothing to do")
         context.add_asset_metadata({"unchanged": "nothing to do: code, rules and input are as they were"})
         return card if card.stamps == stamps else _save(layout, card, stamps=stamps)
@@ -109,13 +117,19 @@ def step_key(layout: Layout, reads: Mapping[str, Any], *, exclude: Sequence[str]
 
 
 def _step_and_dependencies(
-    layout: Layout, reads: Mapping[str, Any], only: Mapping[str, str] = MappingProxyType({})
+    layout: Layout,
+    reads: Mapping[str, Any],
+    only: Mapping[str, str] = MappingProxyType({}),
+    *,
+    partial: bool = False,
 ) -> tuple[str, dict[str, Any]]:
     """Return the running asset's step and everything its output depends on."""
     context, source = dg.AssetExecutionContext.get(), layout.root.name
     spec = context.assets_def.get_asset_spec(context.asset_key)
     upstream = [dep.asset_key.to_user_string() for dep in spec.deps]
     steps = [step_of(asset, source) for asset in upstream if belongs_to_source(asset, source)]
+    if partial:
+        steps = [step for step in steps if _card_or_none(layout, step) is not None]
     inputs = input_contents(layout, steps, only)
     dependencies = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
     return step_of(context.asset_key.to_user_string(), source), dependencies

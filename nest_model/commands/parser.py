@@ -184,6 +184,18 @@ def parser() -> argparse.ArgumentParser:
     )
     report.add_argument("--preset", required=True, help=PRESET)
 
+    evidence = _command(
+        commands, "evidence", _evidence, "write a page on the paper's systems and ablations on some cohorts"
+    )
+    _paths(evidence, "root", "out")
+    for name, text in (("rows", "rows of the table"), ("tasks", "cohorts")):
+        evidence.add_argument(
+            f"--{name}",
+            type=lambda names: names.split(","),
+            required=True,
+            help=f"names of the {text}, separated by commas",
+        )
+
     cohort_report = _command(
         commands, "cohort-report", _cohort_report, "write a page on the models of one cohort"
     )
@@ -525,3 +537,9 @@ def _cohort_report(*, stop: StopRequest, telemetry: Telemetry, **options: Any) -
     from nest_model.report import write_cohort_report
 
     write_cohort_report(telemetry=telemetry, **options)
+
+
+def _evidence(*, stop: StopRequest, telemetry: Telemetry, **options: Any) -> None:
+    from nest_model.evidence.report import write_evidence
+
+    write_evidence(telemetry=telemetry, **options)

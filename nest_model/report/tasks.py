@@ -127,16 +127,25 @@ def _pretraining_seeds(layout: Layout, cohort: str) -> int:
 
 
 def _read_all_seeds(layout: Layout, cohort: str, model: str) -> Predictions:
+    """Read a model's predictions of all seeds, see `read_all_seeds`."""
+    further = {
+        seed: predictions_path(layout, cohort, model, seed) for seed in _further_seeds(layout, cohort, model)
+    }
+    return read_all_seeds(predictions_path(layout, cohort, model), further)
+
+
+def read_all_seeds(file: Path, further: Mapping[int, Path]) -> Predictions:
     """Read a model's predictions of all seeds, or of the first seed only if all seeds predict the same.
+
+    Args:
+        further: the predictions of the seeds after the first.
 
     Raises:
         InputError: the seeds were scored on different rows.
     """
-    file = predictions_path(layout, cohort, model)
     predictions = read_predictions(file)
     predictions_by_seed = {}
-    for seed in _further_seeds(layout, cohort, model):
-        path = predictions_path(layout, cohort, model, seed)
+    for seed, path in further.items():
         predictions_by_seed[seed] = read_predictions(path)
         if not same_rows(predictions, predictions_by_seed[seed]):
             raise InputError(

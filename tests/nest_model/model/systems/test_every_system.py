@@ -57,8 +57,11 @@ def assert_near(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
         torch.testing.assert_close(actual[name], values, rtol=0, atol=tolerance * scale, msg=name)
 
 
-def test_every_system_has_a_description():
+def test_every_system_has_a_description_that_names_its_objective():
     assert names() == sorted(SYSTEMS)
+    assert {name: encoder_class(name).objective for name in names()} == {
+        name: system.objective for name, system in SYSTEMS.items()
+    }
 
 
 @every_system

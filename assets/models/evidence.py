@@ -1,0 +1,231 @@
+"""The table of evidence of a source: an asset for each pretraining and each cell, and the page over all of them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets.metadata import pictures_metadata
+from assets.models.common import (
+    COMMAND_LINE,
+    RESEARCH_TEAM,
+    flags,
+    metrics_metadata,
+    model_folder_metadata,
+    or_reason,
+    predictions_metadata,
+    result_card,
+    seed_flags,
+)
+from assets.models.pretrain import TABLES, pretrain, pretraining_code, pretraining_result
+from assets.resources import Workspace
+from assets.runtime.child_process import run_nest_model
+from assets.runtime.code_version import code_version
+from assets.runtime.materialize import with_clear_errors
+from assets.runtime.step_cache import cached_step, step_key
+from nest_model.config import SYSTEMS
+from nest_model.evidence.rows import Names, Row, all_rows
+from nest_model.options import FineTuningOptions, PretrainingOptions
+from schemas.cards import FAILED, StepCard
+from schemas.errors import NestError
+from schemas.io.verify import verified
+from schemas.layout import Layout
+from schemas.markdown import markdown_table
+from schemas.settings import Settings
+from schemas.sources import SourceSpec
+
+
+def evidence_assets(spec: SourceSpec, cohorts: Sequence[str]) -> list[dg.AssetsDefinition]:
+    """Return the assets of a source's table of evidence: the rows and tasks that the settings ask for.
+
+    Args:
+        cohorts: those of the source.
+    """
+    source, (rows, tasks) = spec.name, _asked(spec, cohorts)
+    if not tasks:
+        return []
+    return [
+        *(pretraining_asset(source, row) for row in rows if row.is_pretrained_anew),
+        *(cell_asset(source, row, task) for row in rows for task in tasks if has_own_cell(row)),
+        page_asset(source, rows, tasks),
+    ]
+
+
+def _asked(spec: SourceSpec, cohorts: Sequence[str]) -> tuple[list[Row], list[str]]:
+    """Return the rows and tasks of the page; wrong names are refused when a run begins, see `refuse_unknown`."""
+    try:
+        row_names, task_names = Settings().evidence_names
+    except NestError:  # refused when a run begins, too
+        row_names, task_names = (), ()
+    rows = [row for row in all_rows() if row.name in row_names or not row_names]
+    return rows, [name for name in task_names or spec.evidence if name in cohorts]
+
+
+def has_own_cell(row: Row) -> bool:
+    """Return whether a row's cells are assets of the evidence, and not the models that every cohort has."""
+    return row.has_cells and row.model_of_cohort is None
+
+
+def pretraining_asset(source: str, row: Row) -> dg.AssetsDefinition:
+    """Return the asset `<source>_evidence_<row>`: the row's own pretraining."""
+    system = row.system or ""
+
+    @dg.asset(
+        name=Names(source).pretrained(row),
+        deps=[f"{source}_{table}" for table in TABLES],
+        group_name=f"{source}_evidence_{row.part}",
+        kinds={"pytorch"},
+        code_version=pretraining_code(system, SYSTEMS[system].objective),
+        description=f"{row.title}, pretrained. {row.about}",
+        owners=RESEARCH_TEAM,
+    )
+    @with_clear_errors
+    def pretrained(
+        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
+    ) -> dg.MaterializeResult[Any]:
+        options = PretrainingOptions.from_text(workspace.settings.pretraining)
+        own_flags = {"threads": 1, **row.pretraining_flags(options)}  # two steps run at the same time
+        name = Names(source).pretrained(row)
+        card = pretrain(context, workspace, pipes, source, name, own_flags, failures_are_results=True)
+        return pretraining_result(workspace.layout(source).model(name), card)
+
+    return pretrained
+
+
+def cell_asset(source: str, row: Row, task: str) -> dg.AssetsDefinition:
+    """Return the asset of one cell: a row fine-tuned, or fitted, on a cohort's labels and scored."""
+    tables = ("seqset", "vocab") if row.system is None else ("seqset",)
+    parents = [] if row.system is None else [Names(source).pretrained(row)]
+    code = (
+        ["nest_model.baselines.lightgbm"]
+        if row.system is None
+        else [
+            "nest_model.commands.finetune",
+            f"nest_model.model.systems.{row.system}",
+            "nest_model.training.device",
+        ]
+    )
+
+    @dg.asset(
+        name=Names(source).cell(row, task),
+        deps=[*(f"{source}_{table}" for table in tables), *parents, f"{task}_labels"],
+        group_name=f"{source}_evidence_{row.part}",
+        kinds={"lightgbm" if row.system is None else "pytorch"},
+        code_version=code_version(*code, entry_point=COMMAND_LINE),
+        description=f"{row.title} on {task}: the same patients, cut and search as every other row. {row.about}",
+        owners=RESEARCH_TEAM,
+        op_tags={"dagster/priority": "-1"},  # all pretrainings first
+    )
+    @with_clear_errors
+    def cell(
+        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
+    ) -> dg.MaterializeResult[Any]:
+        layout = workspace.layout(source)
+        card = _make_cell(context, workspace, pipes, layout, source, row, task)
+        name = Names(source).cell(row, task)
+        return dg.MaterializeResult(
+            metadata={
+                **metrics_metadata(card),
+                **model_folder_metadata(layout.model(name)),
+                **predictions_metadata(layout.report(name) / "predictions.parquet"),
+            },
+            data_version=dg.DataVersion(card.version),
+        )
+
+    return cell
+
+
+def _make_cell(
+    context: dg.AssetExecutionContext,
+    workspace: Workspace,
+    pipes: dg.PipesSubprocessClient,
+    layout: Layout,
+    source: str,
+    row: Row,
+    task: str,
+) -> StepCard:
+    """Train one cell unless that is done already, and return its card."""
+    settings, name = workspace.settings, Names(source).cell(row, task)
+    out, report = layout.model(name), layout.report(name)
+    options: dict[str, Any] = {"seed": settings.seed}
+    paths: dict[str, Path | str] = {
+        "labels": layout.labels(task),
+        "seqset": layout.seqset,
+        "predictions": report / "predictions.parquet",
+    }
+    if row.system is None:
+        command = "lightgbm"
+        options |= dict(row.finetuning)
+        paths["vocab"] = layout.vocab
+    else:
+        command = "finetune"
+        options |= {"threads": 1} | FineTuningOptions.from_text(settings.finetuning).flags()
+        options |= dict(row.finetuning)
+        parent = Names(source).pretrained(row)
+        # depends neither on the further seeds nor on the pretrained weights, which the training itself compares
+        paths["key"] = step_key(layout, options, exclude=(parent.removeprefix(f"{source}_"),))
+        paths["pretrained"] = layout.model(parent)
+        if settings.pretraining_seeds:
+            options["pretraining-seeds"] = True
+    options |= seed_flags(settings)
+
+    def make() -> StepCard:
+        if row.is_pretrained_anew:
+            failure = StepCard.read(layout.cards, f"evidence_{row.name}").failure
+            if failure:
+                return StepCard(
+                    step="model", contract="model/1", warnings=[f"{FAILED}its pretraining failed: {failure}"]
+                )
+        return result_card(run_nest_model(context, pipes, out, command, *flags({**options, **paths})))
+
+    return cached_step(layout, [out, report], options, or_reason(make))
+
+
+def page_asset(source: str, rows: Sequence[Row], tasks: Sequence[str]) -> dg.AssetsDefinition:
+    """Return the asset `<source>_evidence`: the page over all cells."""
+    pretrainings = {Names(source).pretrained(row) for row in rows if row.system is not None}
+    cells = [Names(source).cell(row, task) for row in rows if row.has_cells for task in tasks]
+
+    @dg.asset(
+        name=f"{source}_evidence",
+        deps=sorted({*pretrainings, *cells}),
+        group_name=f"{source}_evidence_page",
+        kinds={"html"},
+        code_version=code_version("nest_model.evidence.report", entry_point=COMMAND_LINE),
+        description=(
+            "The paper's table on this data: every system and ablation with its interval, its difference to NEST, its "
+            "size and cost, beside the paper's own numbers."
+        ),
+        owners=RESEARCH_TEAM,
+    )
+    @with_clear_errors
+    def evidence(
+        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
+    ) -> dg.MaterializeResult[Any]:
+        from nest_model.evidence import page  # matplotlib: only where it draws
+        from nest_model.report.figures import png
+
+        layout = workspace.layout(source)
+        out = layout.report(f"{source}_evidence")
+        asked = {"rows": ",".join(row.name for row in rows), "tasks": ",".join(tasks)}
+
+        def make() -> StepCard:
+            arguments = flags({"root": layout.root, **asked})
+            return result_card(run_nest_model(context, pipes, out, "evidence", *arguments))
+
+        card = cached_step(layout, [out], asked, make, partial=True)
+        metrics = json.loads(verified(out / "metrics.json").read_text())
+        pictures = {name: png(figure) for name, figure in page.all_pictures(metrics).items()}
+        return dg.MaterializeResult(
+            metadata={
+                "report": dg.MetadataValue.path(out / "report.html"),
+                "in_short": " ".join(page.sentences(metrics)),
+                "table": dg.MetadataValue.md(markdown_table(page.markdown_rows(metrics))),
+                **pictures_metadata(pictures),
+            },
+            data_version=dg.DataVersion(card.version),
+        )
+
+    return evidence

@@ -1,0 +1,68 @@
+"""What a system costs: its parameters, and the floating-point operations of reading a row."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from nest_model.data.packed import pack
+from nest_model.data.selection import limit_context, whole_subjects
+from nest_model.data.seqsets import SeqSets
+from nest_model.model.checkpoint import read_card
+from nest_model.model.systems import encoder_class
+from schemas.contract import read_table
+from schemas.tables.events import SUBJECTS
+
+PATIENTS = 12
+
+
+class Costs:
+    """Measures encoders on the same few training patients of a source."""
+
+    def __init__(self, seqset: Path, subjects: Path) -> None:
+        self._seqset, self._subjects = seqset, subjects
+
+    @cached_property
+    def _seqsets(self) -> SeqSets:
+        return SeqSets.read(self._seqset)
+
+    @cached_property
+    def _patients(self) -> np.ndarray:
+        table = read_table(self._subjects, SUBJECTS)
+        is_train = pc.equal(table["pretrain_split"], "train").to_numpy()
+        rows = self._seqsets.subject_rows(table["subject_id"].to_numpy()[is_train])
+        return rows[:: max(1, len(rows) // PATIENTS)][:PATIENTS]
+
+    def of(self, model: Path) -> dict[str, Any]:
+        """Return the parameters of a pretrained model's encoder, and its FLOP for each row of NEST's batch.
+
+        FLOP: of the matrix products and the attention of reading patients for a task, forward and backward; a
+        multiply-add is two. Keys that only fill a bucket of attention count.
+        """
+        card = read_card(model)
+        config, kind = card.model, encoder_class(card.system)
+        selection, _ = limit_context(
+            whole_subjects(self._seqsets, self._patients),
+            max_sets=config.max_sets,
+            max_set_rows=config.max_set_rows,
+        )
+        batch = pack(self._seqsets, selection, config)
+        torch.manual_seed(0)
+        encoder = kind(config)
+        used = sum(
+            weight.numel()
+            for name, weight in encoder.named_parameters()
+            if not name.startswith(kind.unused_in_tasks)
+        )
+        with FlopCounterMode(display=False) as counter:
+            encoder.patients(batch).sum().backward()
+        flops = counter.get_total_flops() / len(batch.tokens)
+        return {
+            "parameters": used,
+            "without_embedding": used - encoder.embedding.weight.numel(),
+            "flops_per_row": flops,
+        }

@@ -1,0 +1,196 @@
+"""The page of evidence: which system is better, by how much and how surely, at what size and cost."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from nest_model.evidence import pictures
+from nest_model.evidence.results import COMPARED, REFERENCE
+from nest_model.report import figures
+from nest_model.report.page import percent, plain
+from nest_model.report.table import interval, number
+from nest_model.training.guesses import table as guesses
+
+SURE = 0.05
+"""The level of a difference's p, corrected for the number of differences."""
+
+METRICS = {"auroc": "AUROC", "average_precision": "AP"}
+ALT = {
+    "auroc": "AUROC of every row and task with intervals; the numbers are in the tables",
+    "average_precision": "AP of every row and task with intervals; the numbers are in the tables",
+    "cost": "Mean AP over the tasks by the FLOP of a row",
+}
+
+
+def sentences(metrics: Mapping[str, Any]) -> list[str]:
+    """Return what a reader should know first: against whom NEST surely wins or loses, and what is missing."""
+    differences = [
+        (row, task["title"], metric, cell["less_nest"][metric])
+        for row, title, task, cell in _cells(metrics)
+        if _part(metrics, row) == "systems" and "less_nest" in cell
+        for metric in COMPARED
+        if cell["less_nest"][metric]["value"] is not None
+    ]
+    words = (
+        [_verdict(metrics, differences)] if differences else ["There is nothing to compare NEST with yet."]
+    )
+    failed = [row["title"] for row in metrics["rows"] if row.get("pretraining", {}).get("failure")]
+    if failed:
+        words.append(f"Without a pretraining, and so without a score: {', '.join(failed)}.")
+    not_learnt = [row["title"] for row in metrics["rows"] if row.get("pretraining", {}).get("not_learnt")]
+    if not_learnt:
+        words.append(
+            f"The pretraining of {', '.join(not_learnt)} did not learn more than a guess in every part; see below."
+        )
+    return words
+
+
+def _verdict(
+    metrics: Mapping[str, Any], differences: Sequence[tuple[str, str, str, Mapping[str, Any]]]
+) -> str:
+    """Return how many differences are sure after Holm's correction, and the systems that surely beat NEST."""
+    better = [item for item in differences if is_sure(item[3]) and item[3]["value"] < 0]
+    worse = [item for item in differences if is_sure(item[3]) and item[3]["value"] > 0]
+    titles = {row["name"]: row["title"] for row in metrics["rows"]}
+    text = (
+        f"Of {len(differences)} differences to other systems (AUROC and AP of each task), NEST is surely better in "
+        f"{len(better)} and surely worse in {len(worse)}; the others are within chance."
+    )
+    if worse:
+        names = sorted(
+            {f"{titles[row]} on {task.lower()} ({METRICS[metric]})" for row, task, metric, _ in worse}
+        )
+        text += f" Surely better than NEST: {'; '.join(names)}."
+    return text
+
+
+def is_sure(less: Mapping[str, Any]) -> bool:
+    """Return whether a difference is sure after Holm's correction."""
+    return less.get("holm_p") is not None and less["holm_p"] < SURE
+
+
+def _cells(metrics: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
+    return [
+        (row, name, task, cell)
+        for name, task in metrics["tasks"].items()
+        for row, cell in task["cells"].items()
+    ]
+
+
+def _part(metrics: Mapping[str, Any], name: str) -> str:
+    return next(str(row["part"]) for row in metrics["rows"] if row["name"] == name)
+
+
+def all_pictures(metrics: Mapping[str, Any]) -> dict[str, Figure]:
+    """Return the figures of the page by name."""
+    systems, drawn = rows_of(metrics, "systems"), {}
+    for metric, words in METRICS.items():
+        if tasks := [task for task in metrics["tasks"].values() if _has_scores(task, metric)]:
+            drawn[metric] = pictures.scores(tasks, systems, metric=metric, words=f"{words}, 95 % interval")
+    means = mean_scores(metrics, "average_precision")
+    points = [row for row in systems if "costs" in row and row["name"] in means]
+    if len(points) > 1:
+        drawn["cost"] = pictures.cost(points, means, words="AP, mean over the tasks")
+    return drawn
+
+
+def _has_scores(task: Mapping[str, Any], metric: str) -> bool:
+    return any(cell[metric]["value"] is not None for cell in task["cells"].values())
+
+
+def mean_scores(metrics: Mapping[str, Any], metric: str) -> dict[str, float]:
+    """Return each row's mean score over the tasks; rows that lack a task that others have are left out."""
+    values = {
+        row["name"]: [
+            task["cells"].get(row["name"], {}).get(metric, {}).get("value")
+            for task in metrics["tasks"].values()
+        ]
+        for row in metrics["rows"]
+    }
+    return {name: fmean(scores) for name, scores in values.items() if scores and None not in scores}
+
+
+def rows_of(metrics: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
+    """Return the rows of a part, in the order of the table."""
+    return [row for row in metrics["rows"] if row["part"] == part]
+
+
+def markdown_rows(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the table for the UI: AP of every row and task with intervals."""
+    return [
+        {"row": row["title"]}
+        | {
+            task["title"]: interval(task["cells"][row["name"]]["average_precision"])
+            if row["name"] in task["cells"]
+            else "–"
+            for task in metrics["tasks"].values()
+        }
+        for row in metrics["rows"]
+        if row["part"] != "objectives"
+    ]
+
+
+def p_text(p: float | None) -> str:
+    """Format a p value."""
+    if p is None:
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def millions(count: float) -> str:
+    """Format a number in millions."""
+    return f"{count / 1e6:.2f} M"
+
+
+def render(metrics: Mapping[str, Any]) -> str:
+    """Return the page as one self-contained file."""
+    loaders = [PackageLoader("nest_model.evidence", "."), PackageLoader("nest_model.report", ".")]
+    environment = Environment(
+        loader=ChoiceLoader(loaders),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "interval": interval,
+        "number": number,
+        "percent": percent,
+        "plain": plain,
+        "p": p_text,
+        "millions": millions,
+    }
+    drawn = {
+        name: Markup(figures.svg(figure, alt=ALT[name])) for name, figure in all_pictures(metrics).items()
+    }
+    return environment.get_template("evidence.html.j2").render(
+        metrics=metrics,
+        sentences=sentences(metrics),
+        parts=PARTS,
+        rows_of=lambda part: rows_of(metrics, part),
+        metric_names=METRICS,
+        reference=REFERENCE,
+        pictures=drawn,
+        is_sure=is_sure,
+        guesses=[
+            {
+                "title": row["title"],
+                "rows": guesses.rows(row["pretraining"]["validation"], row["pretraining"]["yardsticks"]),
+            }
+            | row["pretraining"]
+            for row in metrics["rows"]
+            if "validation" in row.get("pretraining", {})
+        ],
+    )
+
+
+PARTS = {
+    "systems": "Systems",
+    "finetuning": "Fine-tuned otherwise",
+    "pretraining": "Built and pretrained otherwise",
+}
+"""The tables of the page."""

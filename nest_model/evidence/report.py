@@ -1,0 +1,44 @@
+"""Write the page of evidence: `metrics.json` and the page drawn from it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nest_model.evidence.results import evidence
+from nest_model.evidence.rows import rows_by_name
+from nest_model.training.telemetry import Telemetry
+from schemas.errors import NestError
+from schemas.io.outputs import write_json, write_text
+from schemas.layout import Layout
+from schemas.near_names import near_name
+
+
+def write_evidence(
+    *, root: Path, rows: Sequence[str], tasks: Sequence[str], out: Path, telemetry: Telemetry
+) -> None:
+    """Write `out`/metrics.json and `out`/report.html on these rows and cohorts of a source.
+
+    Args:
+        root: the folder of the source.
+
+    Raises:
+        NestError: there is no such row.
+    """
+    from nest_model.evidence.page import render  # matplotlib: only where it draws
+
+    table = rows_by_name()
+    for name in rows:
+        if name not in table:
+            raise NestError(
+                f"row '{name}' is unknown{near_name(name, table)}; choose from {', '.join(table)}."
+            )
+    metrics = evidence(Layout(root), [table[name] for name in rows], tasks)
+    write_text(out / "report.html", render(metrics))
+    write_json(out / "metrics.json", metrics)
+    telemetry.result(
+        {
+            f"{task}_{row}_auroc": cell["auroc"]["value"]
+            for task, content in metrics["tasks"].items()
+            for row, cell in content["cells"].items()
+            if cell["auroc"]["value"] is not None
+        }
+    )

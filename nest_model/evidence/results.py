@@ -1,0 +1,170 @@
+"""The numbers of the page: every cell's scores, its difference to NEST, and what each row costs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nest_model.data.predictions import Predictions, same_rows
+from nest_model.evaluation.bootstrap import Resamples
+from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine, counts, score
+from nest_model.evidence.costs import Costs
+from nest_model.evidence.paper import PAPER
+from nest_model.evidence.rows import Names, Row
+from nest_model.evidence.statistics import bootstrap_p, holm, seeds_p
+from nest_model.report.tasks import read_all_seeds, title_of
+from nest_model.training.guesses.judgement import Judgement
+from nest_model.training.seeds import list_other_seeds, predictions_of_seed
+from schemas.cards import StepCard, step_of
+from schemas.errors import ContractError
+from schemas.io.verify import is_written, verified
+from schemas.layout import Layout
+
+REFERENCE = "nest"
+COMPARED = ("auroc", "average_precision")
+
+
+def evidence(layout: Layout, rows: Sequence[Row], tasks: Sequence[str]) -> dict[str, Any]:
+    """Return the content of the page: rows, and by task the cells; a cell that is missing has a reason."""
+    names = Names(layout.root.name)
+    by_task = {task: _task(layout, names, rows, task) for task in tasks}
+    _correct_for_many(by_task)
+    costs = Costs(layout.seqset, layout.subjects)
+    return {
+        "source": names.source,
+        "rows": [_row(layout, names, row, costs) for row in rows],
+        "tasks": by_task,
+    }
+
+
+def _row(layout: Layout, names: Names, row: Row, costs: Costs) -> dict[str, Any]:
+    """Return what is said of a row whatever the task: what it is, what it costs, what its pretraining learnt."""
+    about = {"name": row.name, "title": row.title, "about": row.about, "part": row.part}
+    if row.system is None:
+        return about
+    name = names.pretrained(row)
+    failure = _failure(layout, names, name)
+    if failure is None and not is_written(layout.model(name) / "config.json"):
+        failure = "not pretrained yet"
+    if failure:
+        return about | {"pretraining": {"failure": failure}}
+    judgement = Judgement.read(layout.model(name))
+    return about | {
+        "costs": costs.of(layout.model(name)),
+        "pretraining": {
+            "validation": judgement.validation,
+            "yardsticks": judgement.yardsticks,
+            "not_learnt": judgement.not_learnt,
+            "not_judged": judgement.not_judged,
+        },
+    }
+
+
+def _failure(layout: Layout, names: Names, asset: str) -> str | None:
+    """Return why an asset's step failed; None if it did not, or was not run."""
+    try:
+        return StepCard.read(layout.cards, step_of(asset, names.source)).failure
+    except ContractError:
+        return None
+
+
+def _task(layout: Layout, names: Names, rows: Sequence[Row], task: str) -> dict[str, Any]:
+    """Return the cells of one task, scored on the same rows, classes and resamples."""
+    models: dict[str, Predictions] = {}
+    missing: dict[str, str] = {}
+    for row in rows:
+        if not row.has_cells:
+            continue
+        name = names.cell(row, task)
+        file = layout.report(name) / "predictions.parquet"
+        if is_written(file) and not _failure(layout, names, name):
+            models[row.name] = _read(file).of(SPLIT)
+        else:
+            missing[row.name] = _reason(layout, names, name)
+    classes = _common_classes(models)
+    if any(model.classes != classes for model in models.values()):
+        models = {name: model.only(classes) for name, model in models.items()}
+    cells = _cells(models)
+    for name, cell in cells.items():
+        cell["paper"] = _paper(name, task)
+    first = next(iter(models.values()), None)
+    return {
+        "title": title_of(task),
+        "label_type": first.task.label_type if first else None,
+        "about": first.task.about if first else "",
+        "classes": len(classes),
+        "counts": counts(first) if first else {},
+        "cells": cells,
+        "missing": missing,
+    }
+
+
+def _read(file: Path) -> Predictions:
+    further = {seed: predictions_of_seed(file, seed) for seed in list_other_seeds(file.parent)}
+    return read_all_seeds(file, {seed: path for seed, path in further.items() if is_written(path)})
+
+
+def _reason(layout: Layout, names: Names, name: str) -> str:
+    """Return why a cell has no scores."""
+    if failure := _failure(layout, names, name):
+        return failure
+    note = layout.model(name) / "not_trainable.json"
+    if is_written(note):
+        return f"not trainable: {json.loads(verified(note).read_text())['reason']}"
+    return "not made yet"
+
+
+def _common_classes(models: Mapping[str, Predictions]) -> tuple[str, ...]:
+    """Return the classes that every model scores: trees have boosters for the commonest labels of a list alone."""
+    first, *others = models.values() or [None]
+    if first is None:
+        return ()
+    return tuple(name for name in first.classes if all(name in other.classes for other in others if other))
+
+
+def _cells(models: Mapping[str, Predictions]) -> dict[str, dict[str, Any]]:
+    """Return each model's scores, and its differences to the reference on the same resamples."""
+    resamples = {name: Resamples.of(model.subject_id) for name, model in models.items()}
+    scores = {name: score(model, resamples[name]) for name, model in models.items()}
+    cells: dict[str, dict[str, Any]] = {}
+    for name, model in models.items():
+        cell: dict[str, Any] = {metric: scores[name][metric].json() for metric in METRICS}
+        cell["seeds"] = 1 + len(model.seed_probabilities)
+        if name != REFERENCE and REFERENCE in models and same_rows(models[REFERENCE], model):
+            cell["less_nest"] = {
+                metric: _difference(scores[name][metric], scores[REFERENCE][metric]) for metric in COMPARED
+            }
+        cells[name] = cell
+    return cells
+
+
+def _difference(of_row: Score, of_nest: Score) -> dict[str, Any]:
+    """Return a row's score less NEST's, with its interval and both p values."""
+    less = combine([of_row, of_nest], lambda pair: pair[0] - pair[1])
+    return less.json() | {
+        "p": bootstrap_p(np.asarray(less.samples)) if less.value is not None else None,
+        "seeds_p": seeds_p(of_row.by_seed, of_nest.by_seed),
+    }
+
+
+def _correct_for_many(tasks: Mapping[str, Any]) -> None:
+    """Add to every difference its p after Holm's correction over all rows and tasks of one metric."""
+    for metric in COMPARED:
+        differences = {
+            (task, row): cell["less_nest"][metric]
+            for task, content in tasks.items()
+            for row, cell in content["cells"].items()
+            if "less_nest" in cell
+        }
+        p_values = {key: less["p"] for key, less in differences.items() if less["p"] is not None}
+        for key, p in holm(p_values).items():
+            differences[key]["holm_p"] = p
+
+
+def _paper(row: str, task: str) -> dict[str, Any] | None:
+    cell = PAPER.get(row, {}).get(task)
+    if cell is None:
+        return None
+    return {metric: vars(getattr(cell, metric)) for metric in COMPARED}

@@ -1,0 +1,126 @@
+"""The rows of the table of evidence: every system and ablation, and how each is trained. Free of torch.
+
+A row and a task make a cell. NEST and LightGBM on plain counts are the models every cohort has; each other row has
+cells of its own. A system that is added to `SYSTEMS` is a row from then on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from nest_model.config import SYSTEMS
+from nest_model.options import PretrainingOptions
+from schemas.errors import NestError
+from schemas.near_names import near_name
+
+Part = Literal["systems", "pretraining", "finetuning", "objectives"]
+"""Which table of the page a row stands in: systems; ablations that are pretrained anew; ablations of the fine-tuning;
+objectives, which are judged without a task."""
+
+OWN: Mapping[str, str] = MappingProxyType({})
+"""The flags of a pretraining that differs by its system alone."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    title: str
+    about: str
+    part: Part = "systems"
+    system: str | None = "nest"  # None: no encoder, boosted trees
+    pretraining: Mapping[str, str] | None = None  # flags; None: it starts from the source's pretrained NEST
+    finetuning: Mapping[str, str] = field(default_factory=dict)  # flags of the command that makes a cell
+    model_of_cohort: str | None = None  # the model every cohort has and which this row shows
+
+    @property
+    def is_pretrained_anew(self) -> bool:
+        """Whether the row has a pretraining of its own."""
+        return self.pretraining is not None
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether the row is fine-tuned or fitted on tasks."""
+        return self.part != "objectives"
+
+    def pretraining_flags(self, options: PretrainingOptions) -> dict[str, str]:
+        """Return the flags of this row's pretraining: a run's options as far as the system has them, then its own."""
+        if self.system is None or self.pretraining is None:
+            return {}
+        absent = SYSTEMS[self.system].absent
+        shared = {
+            name: value for name, value in options.flags().items() if options.field_of(name) not in absent
+        }
+        return {"system": self.system} | shared | dict(self.pretraining)
+
+
+@dataclass(frozen=True)
+class Names:
+    """The assets of a source's evidence, which are also the folders of their models."""
+
+    source: str
+
+    def pretrained(self, row: Row) -> str:
+        """Return the asset of the pretraining a row starts from."""
+        return f"{self.source}_evidence_{row.name}" if row.is_pretrained_anew else f"{self.source}_nest"
+
+    def cell(self, row: Row, task: str) -> str:
+        """Return the asset of a row's cell."""
+        if row.model_of_cohort:
+            return f"{task}_{row.model_of_cohort}"
+        return f"{self.source}_evidence_{row.name}_{task.removeprefix(f'{self.source}_')}"
+
+
+MLM_ONLY = MappingProxyType({"msm-weight": "0", "own-set-weight": "0"})
+
+
+def all_rows() -> tuple[Row, ...]:
+    """Return every row in the order of the page."""
+    others = [
+        Row(name, system.title, system.about, system=name, pretraining=OWN)
+        for name, system in SYSTEMS.items()
+        if name != "nest"
+    ]
+    return (
+        Row("nest", "NEST", SYSTEMS["nest"].about, model_of_cohort="nest"),
+        Row(
+            "nest_mlm",
+            "NEST, MLM alone",
+            "NEST pretrained to guess masked tokens alone.",
+            pretraining=MLM_ONLY,
+        ),
+        *others,
+        Row(
+            "lightgbm",
+            "LightGBM, counts",
+            "Boosted trees on counts of every token in the index set and before it.",
+            system=None,
+            model_of_cohort="lightgbm",
+        ),
+    )
+
+
+def rows_by_name() -> dict[str, Row]:
+    """Return every row by its name."""
+    return {row.name: row for row in all_rows()}
+
+
+def refuse_unknown(names: tuple[Sequence[str], Sequence[str]], cohorts: Sequence[str]) -> None:
+    """Refuse rows and tasks that there are not.
+
+    Args:
+        names: `Settings.evidence_names`.
+        cohorts: the names of all cohorts that are compared.
+
+    Raises:
+        NestError: which name is unknown, and the nearest.
+    """
+    choices = {"NEST_EVIDENCE_SYSTEMS": [row.name for row in all_rows()], "NEST_EVIDENCE_TASKS": cohorts}
+    for (setting, allowed), asked in zip(choices.items(), names, strict=True):
+        for name in asked:
+            if name not in allowed:
+                raise NestError(
+                    f"{setting}: '{name}' is unknown{near_name(name, allowed)}; choose from {', '.join(allowed)}."
+                )
