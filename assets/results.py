@@ -114,6 +114,10 @@ def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
         "instacart_next_basket": Layout(Path("instacart")).next_basket_report(settings.instacart_question)
         / "report.html",
         "mimic_meds": Layout(Path("mimic")).meds,
+        **{
+            f"{source}_evidence": Layout(Path(source)).report(f"{source}_evidence") / "report.html"
+            for source in cohort_sources()
+        },
     }
     folders = {Path(source) for source in assets.values() if source in sources()}
     places = [ends[asset] for asset in sorted(assets) if asset in ends] or sorted(folders)

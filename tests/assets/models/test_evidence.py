@@ -1,0 +1,113 @@
+"""A cell that fails has a card with the reason, is tried again, and does not keep the page from being made."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.definitions import _built
+from assets.models import evidence, pretrain
+from assets.resources import Workspace
+from assets.runtime.child_process import StoppedError
+from assets.runtime.code_version import code_version
+from nest_model.evidence.rows import rows_by_name
+from schemas.cards import StepCard
+from schemas.errors import NestError
+
+TASK = "mimic_mortality"
+ROW = rows_by_name()["bert"]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    workspace = Workspace(data_dir=str(tmp_path))
+    cards = workspace.layout("mimic").cards
+    cards.mkdir()
+    for step in ("subjects", "vocab", "seqset", "evidence_bert", f"{TASK}_labels"):
+        StepCard(step=step, contract="any/1", key="made", content=step).write(cards)
+    return workspace
+
+
+def materialize(workspace: Workspace, asset: dg.AssetsDefinition) -> dg.ExecuteInProcessResult:
+    resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
+    return dg.materialize([asset], resources=resources, raise_on_error=False)
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, outcome) -> list[tuple[str, ...]]:
+    """Let a command of nest_model end like this; return the list of commands that were run."""
+    commands: list[tuple[str, ...]] = []
+
+    def fake_run(context, pipes, out, command, *arguments):
+        commands.append((command, *arguments))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    for module in (evidence, pretrain):
+        monkeypatch.setattr(module, "run_nest_model", fake_run)
+    return commands
+
+
+def test_a_failed_cell_has_its_reason_on_its_card_and_is_tried_again(workspace, monkeypatch):
+    cell, cards = evidence.cell_asset("mimic", ROW, TASK), workspace.layout("mimic").cards
+    run_with(monkeypatch, NestError("memory ran out."))
+    assert materialize(workspace, cell).success
+    card = StepCard.read(cards, "evidence_bert_mortality")
+    assert card.failure == "memory ran out."
+
+    commands = run_with(monkeypatch, {"metrics": {"auroc": 0.7}})
+    assert materialize(workspace, cell).success
+    assert materialize(workspace, cell).success
+    assert len(commands) == 1, "a cell that was made is not made again"
+    assert StepCard.read(cards, "evidence_bert_mortality").failure is None
+
+
+def test_a_cell_asked_to_stop_ends_the_run_and_has_no_card(workspace, monkeypatch):
+    run_with(monkeypatch, StoppedError("stopped at epoch 1."))
+    result = materialize(workspace, evidence.cell_asset("mimic", ROW, TASK))
+    assert not result.success
+    assert not (workspace.layout("mimic").cards / "evidence_bert_mortality.card.json").exists()
+
+
+def test_a_cell_whose_pretraining_failed_says_so_and_trains_nothing(workspace, monkeypatch):
+    commands, cards = run_with(monkeypatch, {"metrics": {}}), workspace.layout("mimic").cards
+    StepCard(step="evidence_bert", contract="any/1", content="x", warnings=["failed: no room."]).write(cards)
+    assert materialize(workspace, evidence.cell_asset("mimic", ROW, TASK)).success
+    assert not commands
+    failure = StepCard.read(cards, "evidence_bert_mortality").failure
+    assert failure == "its pretraining failed: no room."
+
+
+def test_a_pretraining_passes_its_system_and_the_run_s_options(workspace, monkeypatch):
+    commands = run_with(monkeypatch, NestError("enough"))
+    settings = Workspace(data_dir=workspace.data_dir, pretraining="epochs=3 msm_weight=0.5")
+    assert materialize(settings, evidence.pretraining_asset("mimic", ROW)).success
+    ((command, *arguments),) = commands
+    assert command == "pretrain"
+    assert arguments[arguments.index("--system") + 1] == "bert"
+    assert arguments[arguments.index("--epochs") + 1] == "3"
+    assert "--msm-weight" not in arguments, "BERT masks no sets"
+
+
+def test_the_job_has_every_cell_of_the_paper_s_tasks_and_mimic_full_has_none():
+    definitions = _built()
+    graph = definitions.resolve_asset_graph()
+    names = {
+        job: {
+            key.to_user_string() for key in definitions.resolve_job_def(job).asset_layer.executable_asset_keys
+        }
+        for job in ("mimic_evidence", "mimic_full")
+    }
+    cells = {
+        key.to_user_string() for key in graph.get_all_asset_keys() if "_evidence" in key.to_user_string()
+    }
+    assert cells <= names["mimic_evidence"]
+    assert not cells & names["mimic_full"]
+    assert {"mimic_raw", "mimic_nest", "mimic_mortality_labels", "mimic_mortality_lightgbm"} <= names[
+        "mimic_evidence"
+    ]
+
+
+def test_the_code_of_one_system_changes_no_version_of_another_s():
+    versions = {system: code_version(f"nest_model.model.systems.{system}") for system in ("bert", "nest")}
+    assert len(set(versions.values())) == 2

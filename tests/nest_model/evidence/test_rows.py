@@ -1,0 +1,53 @@
+import pytest
+
+from nest_model.config import SYSTEMS
+from nest_model.evidence.rows import Names, all_rows, refuse_unknown, rows_by_name
+from nest_model.options import PretrainingOptions
+from schemas.errors import NestError
+
+
+def test_every_system_has_a_row_and_no_two_rows_share_a_name():
+    names = [row.name for row in all_rows()]
+    assert len(names) == len(set(names))
+    assert set(SYSTEMS) <= set(names)
+
+
+def test_a_rows_assets_begin_with_the_source_and_have_no_suffix_of_a_cohorts_steps():
+    row, names = rows_by_name()["bert"], Names("mimic")
+    assert names.pretrained(row) == "mimic_evidence_bert"
+    assert names.cell(row, "mimic_mortality") == "mimic_evidence_bert_mortality"
+    assert names.cell(row, "sepsis") == "mimic_evidence_bert_sepsis"
+
+
+def test_nest_and_lightgbm_are_the_models_every_cohort_has():
+    rows, names = rows_by_name(), Names("mimic")
+    assert names.cell(rows["nest"], "mimic_mortality") == "mimic_mortality_nest"
+    assert names.cell(rows["lightgbm"], "mimic_mortality") == "mimic_mortality_lightgbm"
+    assert names.pretrained(rows["nest"]) == "mimic_nest"
+
+
+def test_a_run_s_options_reach_a_system_as_far_as_it_has_them():
+    options = PretrainingOptions.from_text("epochs=2 position=days_since_prior msm_weight=0.5")
+    rows = rows_by_name()
+    assert rows["bert"].pretraining_flags(options) == {"system": "bert", "epochs": "2"}
+    of_mlm = rows["nest_mlm"].pretraining_flags(options)
+    assert of_mlm["msm-weight"] == "0", "what makes the row wins over the run's options"
+    assert of_mlm["position"] == "days_since_prior"
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (
+            (("brt",), ()),
+            r"NEST_EVIDENCE_SYSTEMS: 'brt' is unknown \(do you mean 'bert'\?\); choose from nest",
+        ),
+        (
+            ((), ("mortality",)),
+            r"NEST_EVIDENCE_TASKS: 'mortality' is unknown \(do you mean 'mimic_mortality'\?\)",
+        ),
+    ],
+)
+def test_unknown_rows_and_tasks_are_refused_with_the_nearest(names, sentence):
+    with pytest.raises(NestError, match=sentence):
+        refuse_unknown(names, ["mimic_mortality", "mimic_long_stay"])
