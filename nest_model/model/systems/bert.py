@@ -4,16 +4,17 @@ Rows of all sets attend to each other, with rotary positions by row number. It h
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
-from nest_model.model.attention import plan_attention
 from nest_model.model.encoder import Encoder, ReadRows
-from nest_model.model.layers import EncoderBlock, compute_dtype, initialise, rotation
+from nest_model.model.flat import numbers_within, run_blocks
+from nest_model.model.layers import EncoderBlock, initialise, rotation
 
 
 class Bert(Encoder):
@@ -41,23 +42,12 @@ class Bert(Encoder):
 
     def read(self, batch: PackedBatch, rows: Tensor) -> ReadRows:
         """Return the given rows, i64 [any], after the final norm; the last block computes these alone."""
-        is_read = torch.zeros(len(batch.tokens), dtype=torch.bool, device=rows.device).index_fill_(
-            0, rows, True
-        )
-        hidden_states: Tensor = self.embedding(batch.tokens)
-        offsets, dtype = batch.set_offsets[batch.subject_offsets], compute_dtype(hidden_states)
-        row_numbers = torch.arange(len(is_read), device=rows.device) - offsets[:-1].repeat_interleave(
-            offsets.diff()
-        )
-        positions = rotation(
-            row_numbers, self.config.d_model // self.config.heads, self.embedding.weight.dtype
-        )
-        plan = plan_attention(offsets, dtype=dtype)
-        for block in self.blocks[:-1]:
-            hidden_states = block(hidden_states, plan, positions)
-        last_plan = plan_attention(offsets, is_query=is_read, dtype=dtype)
-        hidden_states = self.blocks[-1](hidden_states, last_plan, positions, is_read.nonzero().squeeze(1))
-        return ReadRows(self.norm(hidden_states), (is_read.cumsum(0) - 1).index_select(0, rows))
+        offsets = batch.set_offsets[batch.subject_offsets]
+        d_head, dtype = self.config.d_model // self.config.heads, self.embedding.weight.dtype
+        positions = rotation(numbers_within(offsets), d_head, dtype)
+        blocks = [partial(block, rotation=positions) for block in self.blocks]
+        read = run_blocks(blocks, self.embedding(batch.tokens), offsets, rows)
+        return replace(read, hidden_states=self.norm(read.hidden_states))
 
     def parts(self) -> dict[str, list[nn.Module]]:
         """Return the embedding of tokens."""
