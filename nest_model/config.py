@@ -137,6 +137,13 @@ class System:
     )  # fields of a preset in which it differs from NEST's
 
 
+_MLM_ALONE: dict[str, Any] = {
+    "msm_weight": 0.0,
+    "own_set_weight": 0.0,
+    "set_mask_share": 0.0,
+    "tied_set_head": False,
+}
+
 SYSTEMS = {
     "nest": System(
         "NEST",
@@ -147,15 +154,20 @@ SYSTEMS = {
         "BERT",
         "A flat encoder: all rows of a subject attend to each other, whatever their set; trained to guess masked "
         "tokens (MLM).",
-        absent={
-            "cse_position": "index",
-            "set_position": None,
-            "time2vec": None,
-            "time2vec_scale": 1.0,
-            "msm_weight": 0.0,
-            "own_set_weight": 0.0,
-            "set_mask_share": 0.0,
-            "tied_set_head": False,
+        absent=_MLM_ALONE
+        | {"cse_position": "index", "set_position": None, "time2vec": None, "time2vec_scale": 1.0},
+    ),
+    "core_behrt": System(
+        "CORE-BEHRT",
+        "A flat encoder: all rows of a subject attend to each other, and each is told its set, the set's days and "
+        "its own hours; trained to guess masked tokens (MLM).",
+        absent=_MLM_ALONE
+        | {"cse_position": "days_since_first", "set_position": None, "time2vec": "hours+days"},
+        # at scale 1 the sines drown the tokens, which start with a standard deviation of 1 / √d_model
+        presets={
+            "tiny": {"time2vec_scale": 64**-0.5},
+            "small": {"time2vec_scale": 256**-0.5},
+            "paper": {"time2vec_scale": 768**-0.5},
         },
     ),
 }

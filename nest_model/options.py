@@ -148,7 +148,7 @@ class PretrainingOptions(Options):
         mlm, msm, own_set = config.mlm_weight, config.msm_weight, config.own_set_weight
         return [
             (
-                config.set_position is None and "hours" in (config.time2vec or ""),
+                self.set_position == "none" and "hours" in (config.time2vec or ""),
                 f"time2vec {config.time2vec} distinguishes events of a set by their hours, but set_position none says "
                 "that a set is unordered; take time2vec days or none, or leave set_position out.",
             ),
