@@ -23,7 +23,7 @@ from nest_model.training.model_card import pretrained_readme
 from nest_model.training.objectives import objective_of
 from nest_model.training.pretraining_data import PretrainingPatients
 from nest_model.training.pretraining_task import Pretraining
-from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.training.recipe import Recipe, pretraining_recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.seeds import finished_metrics, list_other_seeds, run_record, train_seeds
 from nest_model.training.shared_embedding import share_embedding
@@ -99,7 +99,8 @@ def pretrain(
         changes["cse_position"] = position
     tokens = read_tokens(vocab, patients.seqsets.vocab_sha256)
     config = ModelConfig.preset(model, len(tokens), system=system, **changes)
-    recipe_used = PRETRAINING[model].for_examples(len(patients.train)).with_changes(**recipe)
+    preset_recipe = pretraining_recipe(model, system).for_examples(len(patients.train))
+    recipe_used = preset_recipe.with_changes(**recipe)
     alone = fabric.world_size == 1 and fabric.device.type == "cpu"
     parameters = encoder_class(system).num_parameters(config)
     refuse_too_large(parameters, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)

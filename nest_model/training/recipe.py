@@ -73,6 +73,17 @@ PRETRAINING = {
 }
 PRETRAINING["small"] = PRETRAINING["tiny"].with_changes(learning_rate=1e-3)  # wider, so at a lower rate
 
+OF_SYSTEM: dict[str, dict[str, dict[str, Any]]] = {
+    "cehr_bert": {"paper": {"learning_rate": 3e-5, "warmup_share": 0.06, "cosine": True}}
+}
+"""In what a system's recipe of pretraining differs from a preset's, by system and preset."""
+
+
+def pretraining_recipe(preset: str, system: str) -> Recipe:
+    """Return the recipe that a preset pretrains a system with."""
+    return PRETRAINING[preset].with_changes(**OF_SYSTEM.get(system, {}).get(preset, {}))
+
+
 FINETUNING = {
     # 12 examples per step instead of the paper's 36, and event dropout, which the paper lacks: without it a few hundred
     # positives are memorised in two epochs

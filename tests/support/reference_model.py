@@ -111,6 +111,33 @@ def block(
     return x + (gelu(gate) * value) @ weights[f"{name}.feed_forward.out.weight"].T
 
 
+def post_norm_block(
+    weights: dict[str, Tensor], name: str, config: ModelConfig, x: Tensor, exists: Tensor
+) -> Tensor:
+    """Apply BERT's block to x [..., length, d_model], likewise."""
+    w_q, w_k, w_v = weights[f"{name}.attention.query_key_value.weight"].split(config.d_model)
+    b_q, b_k, b_v = weights[f"{name}.attention.query_key_value.bias"].split(config.d_model)
+    d_head = config.d_model // config.heads
+    head_outputs = []
+    for head in range(config.heads):
+        part = slice(head * d_head, (head + 1) * d_head)
+        q, k, v = x @ w_q[part].T + b_q[part], x @ w_k[part].T + b_k[part], x @ w_v[part].T + b_v[part]
+        scores = q @ k.transpose(-1, -2) / math.sqrt(d_head)
+        head_outputs.append(scores.masked_fill(~exists[..., None, :], -math.inf).softmax(-1) @ v)
+    update = dense(weights, f"{name}.attention.out", torch.cat(head_outputs, dim=-1))
+    x = norm_with_bias(weights, f"{name}.attention_norm", x + update)
+    update = dense(weights, f"{name}.out", gelu(dense(weights, f"{name}.inner", x)))
+    return norm_with_bias(weights, f"{name}.feed_forward_norm", x + update)
+
+
+def dense(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+    return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+
+def norm_with_bias(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+    return layer_norm(x, weights[f"{name}.weight"]) + weights[f"{name}.bias"]
+
+
 def turn(x: Tensor, position: Tensor) -> Tensor:
     """Rotate the pair (2j, 2j + 1) by position / 10000^(2j / d): [..., length, d], [..., length]."""
     out, d = torch.empty_like(x), x.shape[-1]

@@ -1,8 +1,7 @@
 """CORE-BEHRT: a flat encoder that is told the set and the time of each row, after Odgaard et al. 2024.
 
 Each set is [CLS] events [SEP]. Rows of all sets attend to each other, with rotary positions by row number; a row's
-input is its token, the number of its set, and Time2Vec of its set's days and of its own hours (arXiv 2404.15201,
-sections 3.2 and 3.3).
+input is its token, the number of its set, and Time2Vec of its set's days and of its own hours (arXiv 2404.15201).
 """
 
 from collections.abc import Sequence
