@@ -67,8 +67,9 @@ class CoreBehrt(Encoder):
         hours = batch.days.index_select(0, set_of_row) * HOURS_PER_DAY
         hours = hours.index_add_(0, flat.place, batch.hours.double())
         of_set = self.segment(numbers_within(batch.subject_offsets) + 1) + self.time2vec["days"](batch.days)
-        rows: Tensor = self.embedding(tokens) + of_set.index_select(0, set_of_row)
-        return rows + self.time2vec["hours"](hours)
+        rows: Tensor = self.embedding(tokens) + self.time2vec["hours"](hours)
+        rows = rows + of_set.index_select(0, set_of_row)
+        return rows
 
     def parts(self) -> dict[str, list[nn.Module]]:
         """Return the embeddings of tokens, set numbers and times."""
