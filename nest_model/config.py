@@ -38,6 +38,9 @@ class ModelConfig:
     heads: int = 4
     d_ff: int = 192
     layers: int = 2  # of two blocks each, in NEST a set-wise block and a cross-set block
+    # NEST's ablations: mean_pool adds the mean of a set's other rows to its [CLS]; cross_set False: sets stay apart
+    set_wise: Literal["attention", "mean_pool"] = "attention"
+    cross_set: bool = True
 
     max_set_rows: int = 512  # [CLS] included; longer sets keep their first events
     max_sets: int = 64  # per patient; the last ones are kept
@@ -62,7 +65,8 @@ class ModelConfig:
     @property
     def timed_rows(self) -> bool:
         """Whether the hours of a set's rows reach the model."""
-        return self.set_position == "hours" or "hours" in (self.time2vec or "")
+        is_rotated = self.set_position == "hours" and self.set_wise == "attention"
+        return is_rotated or "hours" in (self.time2vec or "")
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -82,9 +86,8 @@ class ModelConfig:
         """
         if name not in PRESETS:
             raise NestError(f"model preset {name!r} is unknown; choose one of {', '.join(PRESETS)}.")
-        described = SYSTEMS[system]
-        sizes = PRESETS[name] | dict(described.presets.get(name, {}))
-        return cls(vocab_size=vocab_size, **(sizes | changes | dict(described.absent)))
+        sizes = PRESETS[name] | dict(SYSTEMS[system].presets.get(name, {}))
+        return cls(vocab_size=vocab_size, **(sizes | changes | absent_fields(system)))
 
     def to_json(self) -> str:
         """Return every field as JSON, in the order of the class."""
@@ -92,10 +95,10 @@ class ModelConfig:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote.
+        """Read what `to_json` wrote, here or in an older version: a field it did not know takes its default.
 
         Raises:
-            NestError: the text is not JSON, or has an unknown or missing key.
+            NestError: the text is not JSON, has an unknown key, or a value that a field cannot take.
         """
         try:
             values = json.loads(text)
@@ -103,8 +106,8 @@ class ModelConfig:
             raise NestError(f"model config: not JSON (line {error.lineno}).") from None
         if not isinstance(values, dict) or not isinstance(values.get("shortcuts", {}), dict):
             raise NestError("model config: not a JSON object; it must hold the model's fields.")
-        _refuse_other_keys(cls, values)
-        _refuse_other_keys(Shortcuts, values["shortcuts"])
+        _refuse_unknown_keys(cls, values)
+        _refuse_unknown_keys(Shortcuts, values.get("shortcuts", {}))
         try:
             return TypeAdapter(cls).validate_json(text, strict=True)
         except ValidationError as error:
@@ -112,13 +115,11 @@ class ModelConfig:
             raise NestError(f"model config: {'; '.join(faults)}; mend the file, or train again.") from None
 
 
-def _refuse_other_keys(kind: type, values: dict[str, Any]) -> None:
-    names = {field.name for field in fields(kind)}
-    unknown, missing = set(values) - names, names - set(values)
-    if unknown or missing:
+def _refuse_unknown_keys(kind: type, values: dict[str, Any]) -> None:
+    if unknown := sorted(set(values) - {field.name for field in fields(kind)}):
         raise NestError(
-            f"model config: unknown keys {sorted(unknown)}, missing keys {sorted(missing)}; it was "
-            "written by another version of this package. Train again, or mend the file by hand."
+            f"model config: unknown keys {unknown}; it was written by another version of this package. Train again, or "
+            "mend the file by hand."
         )
 
 
@@ -186,6 +187,15 @@ SYSTEMS = {
     ),
 }
 
+ABLATIONS: Mapping[str, Any] = {"set_wise": "attention", "cross_set": True}
+"""Fields that change which blocks NEST has, at the values that all other systems carry."""
+
+
+def absent_fields(system: str) -> dict[str, Any]:
+    """Return the fields that a system has no use for, at the values that say so."""
+    return (dict(ABLATIONS) if system != "nest" else {}) | dict(SYSTEMS[system].absent)
+
+
 BEYOND_PAPER = {
     "own_set_weight": 1.0,
     "tied_set_head": True,
@@ -221,6 +231,11 @@ def _faults(config: ModelConfig) -> list[tuple[bool, str]]:
             "d_model must be a multiple of 2 · heads.",
         ),
         (config.set_position not in ("hours", None), "set_position must be hours or null."),
+        (config.set_wise not in ("attention", "mean_pool"), "set_wise must be attention or mean_pool."),
+        (
+            config.set_wise == "mean_pool" and not config.cross_set,
+            "set_wise mean_pool without cross_set leaves no block to train; change one of the two alone.",
+        ),
         (
             config.cse_position not in ("days_since_first", "days_since_prior", "index"),
             "cse_position must be days_since_first, days_since_prior or index.",

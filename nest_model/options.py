@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from nest_model.config import PRESETS, SYSTEMS, ModelConfig
+from nest_model.config import PRESETS, SYSTEMS, ModelConfig, absent_fields
 from schemas.errors import NestError
 
 BLOCKS = ("embedding", "swe", "cse")
@@ -90,6 +90,14 @@ class PretrainingOptions(Options):
     set_position: Literal["hours", "none"] | None = Field(
         None, description="position of events inside a set; none: events of a set are unordered"
     )
+    layers: int | None = Field(None, ge=1, description="number of layers (default: preset)")
+    set_wise: Literal["attention", "mean_pool"] | None = Field(
+        None,
+        description="how a set's [CLS] reads its events; mean_pool, an ablation: as their mean, not by set-wise blocks",
+    )
+    cross_set: bool | None = Field(
+        None, description="whether sets see each other; false, an ablation: there are no cross-set blocks"
+    )
     max_sets: int | None = Field(None, ge=1, description="keep each patient's last N sets (default: preset)")
     max_set_rows: int | None = Field(
         None,
@@ -128,7 +136,7 @@ class PretrainingOptions(Options):
         Raises:
             NestError: the options contradict each other, the preset or the system.
         """
-        absent = SYSTEMS[system].absent
+        absent = absent_fields(system)
         if unused := [name for name in self.overrides if FIELDS.get(name, name) in absent]:
             raise NestError(f"{system} has no {', '.join(unused)}; leave out what only another system reads.")
         changes = {
@@ -151,6 +159,11 @@ class PretrainingOptions(Options):
                 self.set_position == "none" and "hours" in (config.time2vec or ""),
                 f"time2vec {config.time2vec} distinguishes events of a set by their hours, but set_position none says "
                 "that a set is unordered; take time2vec days or none, or leave set_position out.",
+            ),
+            (
+                self.set_position == "hours" and config.set_wise == "mean_pool",
+                "set_position hours has nothing to order: set_wise mean_pool has no attention inside a set; leave "
+                "set_position out, and add hours to time2vec if they are to be read.",
             ),
             (
                 self.time2vec_scale is not None and config.time2vec is None,

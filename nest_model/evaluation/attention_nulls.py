@@ -20,6 +20,7 @@ from nest_model.evaluation.metrics import Score
 from nest_model.model.attention_shares import CLASSES, SETS_BACK, attention_profiles
 from nest_model.model.encoder import Encoder
 from nest_model.model.systems.nest import NestModel
+from nest_model.options import BLOCKS
 from schemas.suppress import SMALLEST_SHOWN
 
 DRAWS = 5
@@ -37,10 +38,10 @@ def attention_beside_nulls(
         `kinds` and `sets_back`, each with `layers` and `means`. `layers`: for the model (`observed`) and each null, by
         class, the share per layer as the difference to an even share (1 is all attention). `means`: by class, the mean
         over layers of the model, of each null, and of the model minus each null. `sets_back` also has `distance`: the
-        same means of how many sets farther back the last set looks than an even share. None for an encoder other than
-        NEST, without blocks that look within sets or across them alone.
+        same means of how many sets farther back the last set looks than an even share. None for an encoder that does
+        not have, as NEST does, blocks that look within sets alone and blocks that look across them alone.
     """
-    if not isinstance(model, NestModel):
+    if not isinstance(model, NestModel) or set(model.parts()) != set(BLOCKS):
         return None
     profiles = attention_profiles(model, seqsets, selection, row_budget=row_budget)
     untrained_draws = [

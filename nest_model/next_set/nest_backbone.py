@@ -264,8 +264,14 @@ def refuse_unfit(config: ModelConfig, folder: Path) -> None:
     """Refuse a model in which the query cannot see the history.
 
     Raises:
-        NestError: it has one layer, whose set-wise block comes before the first look at other sets; or one set.
+        NestError: it has one layer, whose set-wise block comes before the first look at other sets; or one set; or no
+            cross-set blocks.
     """
+    if not config.cross_set:
+        raise NestError(
+            f"{folder}: a model without cross-set blocks, in which the query never sees the history; pretrain one with "
+            "them."
+        )
     if config.layers < 2:
         raise NestError(
             f"{folder}: a model of one layer, in which the query's [MASK] never sees the history; pretrain one of two "

@@ -10,6 +10,7 @@ from schemas.markdown import markdown_table
 from schemas.suppress import suppress_count
 
 if TYPE_CHECKING:
+    from nest_model.config import ModelConfig
     from nest_model.model.checkpoint import ModelCard
 
 PAPER_EXAMPLES_PER_STEP = 36
@@ -106,11 +107,7 @@ def _paper_differences(card: "ModelCard") -> list[str]:
 
 def _model(card: "ModelCard") -> list[str]:
     model = card.model
-    positions = (
-        f"positions {model.cse_position} across sets, {model.set_position or 'none'} within"
-        if card.system == "nest"
-        else "positions by row"
-    )
+    positions = _positions(model) if card.system == "nest" else "positions by row"
     return [
         "## Model",
         f"{model.layers} layers, d {model.d_model}, {model.heads} heads, feed-forward {model.d_ff}, "
@@ -118,6 +115,15 @@ def _model(card: "ModelCard") -> list[str]:
         f"Context: the last {model.max_sets} sets, {model.max_set_rows} rows each.",
         f"Vocabulary sha256 `{card.vocab_sha256}`.\n",
     ]
+
+
+def _positions(model: "ModelConfig") -> str:
+    """Describe the positions across sets and within, or the blocks that an ablation leaves out."""
+    across = f"positions {model.cse_position} across sets" if model.cross_set else "no cross-set blocks"
+    within = (
+        f"{model.set_position or 'none'} within" if model.set_wise == "attention" else "means of sets within"
+    )
+    return f"{across}, {within}"
 
 
 def _data(training: Mapping[str, Any]) -> list[str]:

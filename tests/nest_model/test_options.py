@@ -12,6 +12,9 @@ EVERY_PRETRAINING = {
     "learning_rate": "0.001",
     "position": "index",
     "set_position": "hours",
+    "layers": "3",
+    "set_wise": "attention",
+    "cross_set": "True",
     "max_sets": "9",
     "max_set_rows": "17",
     "leave_out_last_set": "True",
@@ -75,6 +78,13 @@ def test_options_change_only_the_fields_they_set():
     )
     assert config.loss_weights == {"mlm": 0.5, "msm": 2.0, "own": 0.25}
     assert (config.token_mask_share, config.set_mask_share, config.d_model) == (0.15, 0.3, 256)
+    assert (config.layers, config.set_wise, config.cross_set) == (3, "attention", True)
+
+
+def test_ablations_change_nests_blocks():
+    changes = PretrainingOptions.from_text("set_wise=mean_pool layers=4").changes("tiny")
+    assert changes == {"set_wise": "mean_pool", "layers": 4}
+    assert PretrainingOptions.from_text("cross_set=false").changes("paper") == {"cross_set": False}
 
 
 def test_set_position_none_drops_the_hours_of_the_presets_time2vec():
@@ -89,6 +99,11 @@ def test_set_position_none_drops_the_hours_of_the_presets_time2vec():
     [
         ("time2vec=hours set_position=none", "time2vec hours distinguishes events of a set"),
         ("time2vec=none time2vec_scale=2", "time2vec_scale has nothing to scale: time2vec none"),
+        ("set_position=hours set_wise=mean_pool", "set_position hours has nothing to order"),
+        (
+            "set_wise=mean_pool cross_set=false",
+            "model config: set_wise mean_pool without cross_set leaves no block",
+        ),
         ("mlm_weight=0 msm_weight=0", "mlm_weight and msm_weight are both 0"),
         ("mlm_weight=0 token_mask_share=0.3", "token_mask_share masks nothing while mlm_weight is 0"),
         ("msm_weight=0 set_mask_share=0.3", "set_mask_share masks nothing while msm_weight is 0"),

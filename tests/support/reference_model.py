@@ -62,11 +62,24 @@ def encode(weights: dict[str, Tensor], config: ModelConfig, batch: Padded) -> Te
     if config.time2vec in ("days", "hours+days"):
         x = x + time2vec(weights, "days", batch.days, config.time2vec_scale)[:, :, None]
     for layer in range(config.layers):
-        position = batch.hours if config.set_position == "hours" else None
-        x = block(weights, f"layers.{layer}.set_wise", config, x, batch.row_exists, position)
-        heads = block(weights, f"layers.{layer}.cross_set", config, x[:, :, 0], batch.set_exists, batch.days)
-        x = torch.cat([heads[:, :, None], x[:, :, 1:]], dim=2)
+        x = set_wise(weights, layer, config, x, batch)
+        heads, others = x[:, :, 0], x[:, :, 1:]
+        if config.cross_set:
+            heads = block(weights, f"layers.{layer}.cross_set", config, heads, batch.set_exists, batch.days)
+        if config.set_wise == "mean_pool":
+            others = others + (heads - x[:, :, 0])[:, :, None]
+        x = torch.cat([heads[:, :, None], others], dim=2)
     return layer_norm(x, weights["norm.weight"])
+
+
+def set_wise(weights: dict[str, Tensor], layer: int, config: ModelConfig, x: Tensor, batch: Padded) -> Tensor:
+    """Return all rows after a set-wise block, or with the mean of each set's events added to its [CLS]."""
+    if config.set_wise == "attention":
+        position = batch.hours if config.set_position == "hours" else None
+        return block(weights, f"layers.{layer}.set_wise", config, x, batch.row_exists, position)
+    is_event = batch.row_exists[:, :, 1:, None].double()
+    means = (x[:, :, 1:] * is_event).sum(2) / is_event.sum(2).clamp(min=1)
+    return torch.cat([(x[:, :, 0] + means)[:, :, None], x[:, :, 1:]], dim=2)
 
 
 def encode_flat(weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch) -> Tensor:

@@ -1,5 +1,6 @@
-"""NEST: set-wise and cross-set blocks interleaved, on packed rows."""
+"""NEST: set-wise and cross-set blocks interleaved, on packed rows; and its ablations, without the one or the other."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -19,15 +20,54 @@ from nest_model.model.layers import EncoderBlock, Time2Vec, compute_dtype, initi
 
 @dataclass(frozen=True)
 class LayerContext:
-    """The attention plans and rotary positions that all layers share."""
+    """What all layers share: the attention plans and rotary positions of the blocks they have."""
 
-    set_plan: AttentionPlan
+    set_plan: AttentionPlan | None  # None: no set-wise attention
     set_rotation: Tensor | None
-    subject_plan: AttentionPlan
-    subject_rotation: Tensor
+    subject_plan: AttentionPlan | None  # None: no cross-set attention
+    subject_rotation: Tensor | None
+    set_means: "SetMeans | None" = None  # None: set-wise attention
 
 
-class NestLayer(nn.Module):
+@dataclass(frozen=True)
+class SetMeans:
+    """The weights of the mean of each set's rows without its [CLS]: a row counts for as many as it stands for."""
+
+    set_of_row: Tensor  # i64 [rows]
+    weights: Tensor  # f64 [rows], 0 for a [CLS]; they sum to 1 in each set that has another row
+    sets: int
+
+    @classmethod
+    def of(cls, batch: PackedBatch) -> "SetMeans":
+        """Weigh the rows of a batch by e^key_bias."""
+        set_of_row = batch.set_of_row
+        weights = batch.key_bias.exp().index_fill(0, batch.cls_rows, 0.0)
+        sums = weights.new_zeros(batch.sets).index_add_(0, set_of_row, weights)
+        return cls(set_of_row, weights / sums.where(sums > 0, 1.0)[set_of_row], batch.sets)
+
+    def of_rows(self, rows: Tensor) -> Tensor:
+        """Return the mean of each set, 0 for a set of its [CLS] alone: [rows, d_model] → [sets, d_model]."""
+        weighted = rows * self.weights.to(rows.dtype)[:, None]
+        return rows.new_zeros(self.sets, rows.shape[1]).index_add(0, self.set_of_row, weighted)
+
+
+class Layer(nn.Module, ABC):
+    """A layer of NEST; its blocks are its children, in the order of their work."""
+
+    @abstractmethod
+    def forward(self, rows: Tensor, cls_rows: Tensor, context: LayerContext) -> Tensor:
+        """Return all rows, [rows, d_model]."""
+
+    @abstractmethod
+    def read(self, rows: Tensor, batch: PackedBatch, is_output: Tensor, context: LayerContext) -> Tensor:
+        """Return the output rows alone, computing only what they attend to.
+
+        Args:
+            is_output: bool [rows], the rows to return.
+        """
+
+
+class NestLayer(Layer):
     """A set-wise block over the rows of each set, then a cross-set block over the [CLS] rows of each patient."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -44,11 +84,7 @@ class NestLayer(nn.Module):
         )  # in place: autograd saved no reference to the sum in `rows`
 
     def read(self, rows: Tensor, batch: PackedBatch, is_output: Tensor, context: LayerContext) -> Tensor:
-        """Return the output rows alone, computing only what they attend to.
-
-        Args:
-            is_output: bool [rows], the rows to return.
-        """
+        """Return the output rows alone; see Layer."""
         is_cls = torch.zeros_like(is_output).index_fill_(0, batch.cls_rows, True)
         query_rows = (is_output | is_cls).nonzero().squeeze(1)
         dtype = compute_dtype(rows)
@@ -64,6 +100,73 @@ class NestLayer(nn.Module):
             is_output_set.nonzero().squeeze(1),
         )
         return take(rows.index_copy_(0, cls_rows[is_output_set], sets), is_output_query.nonzero().squeeze(1))
+
+
+class SetWiseLayer(Layer):
+    """The layer of the ablation without cross-set blocks: a set-wise block over the rows of each set."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.set_wise = EncoderBlock(config.d_model, config.heads, config.d_ff)
+
+    def forward(self, rows: Tensor, cls_rows: Tensor, context: LayerContext) -> Tensor:
+        """Return all rows, [rows, d_model]."""
+        outputs: Tensor = self.set_wise(rows, context.set_plan, context.set_rotation)
+        return outputs
+
+    def read(self, rows: Tensor, batch: PackedBatch, is_output: Tensor, context: LayerContext) -> Tensor:
+        """Return the output rows alone; see Layer."""
+        plan = plan_attention(
+            batch.set_offsets, batch.key_bias, is_query=is_output, dtype=compute_dtype(rows)
+        )
+        outputs: Tensor = self.set_wise(rows, plan, context.set_rotation, is_output.nonzero().squeeze(1))
+        return outputs
+
+
+class MeanPoolLayer(Layer):
+    """The layer of the ablation without set-wise blocks: a [CLS] adds the mean of its set's other rows to itself.
+
+    The cross-set block then reads the [CLS] rows, and what it adds to a [CLS] is added to its set's other rows too: so
+    they learn of the patient.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.cross_set = EncoderBlock(config.d_model, config.heads, config.d_ff)
+
+    def forward(self, rows: Tensor, cls_rows: Tensor, context: LayerContext) -> Tensor:
+        """Return all rows, [rows, d_model]."""
+        assert context.set_means is not None
+        pooled = take(rows, cls_rows) + context.set_means.of_rows(rows)
+        sets = self.cross_set(pooled, context.subject_plan, context.subject_rotation)
+        rows = rows + (sets - pooled).index_select(0, context.set_means.set_of_row)
+        return rows.index_copy_(0, cls_rows, sets)  # in place, as in NestLayer
+
+    def read(self, rows: Tensor, batch: PackedBatch, is_output: Tensor, context: LayerContext) -> Tensor:
+        """Return the output rows alone; see Layer."""
+        assert context.set_means is not None
+        outputs = is_output.nonzero().squeeze(1)
+        set_of_output = context.set_means.set_of_row.index_select(0, outputs)
+        is_read = torch.zeros_like(batch.cls_rows, dtype=torch.bool).index_fill_(0, set_of_output, True)
+        plan = plan_attention(batch.subject_offsets, is_query=is_read, dtype=compute_dtype(rows))
+        read_sets = is_read.nonzero().squeeze(1)
+        pooled = take(rows, batch.cls_rows) + context.set_means.of_rows(rows)
+        sets = self.cross_set(pooled, plan, context.subject_rotation, read_sets)
+        place = (is_read.cumsum(0) - 1).index_select(0, set_of_output)
+        is_cls = (outputs == batch.cls_rows.index_select(0, set_of_output))[:, None]
+        others = take(rows, outputs) + (sets - take(pooled, read_sets)).index_select(0, place)
+        return torch.where(is_cls, sets.index_select(0, place), others)
+
+
+def layer_class(config: ModelConfig) -> type[NestLayer | SetWiseLayer | MeanPoolLayer]:
+    """Return the class of a config's layers: NEST's, or that of an ablation."""
+    if config.set_wise == "mean_pool":
+        return MeanPoolLayer
+    return NestLayer if config.cross_set else SetWiseLayer
+
+
+BLOCK_OF_PART = {"swe": "set_wise", "cse": "cross_set"}
+"""The block of a layer by the name that freezing has for it."""
 
 
 class NestModel(Encoder):
@@ -83,12 +186,11 @@ class NestModel(Encoder):
         self.time2vec = nn.ModuleDict(
             {unit: Time2Vec(config.d_model, config.time2vec_scale) for unit in units}
         )
-        layers = nn.ModuleList(NestLayer(config) for _ in range(config.layers))
-        self.layers = cast("Sequence[NestLayer]", layers)
+        layers = nn.ModuleList(layer_class(config)(config) for _ in range(config.layers))
+        self.layers = cast("Sequence[Layer]", layers)
         self.norm = nn.LayerNorm(config.d_model, bias=False)
         self.set_head = SetHead(config.d_model, config.vocab_size)
-        blocks = [block for layer in self.layers for block in (layer.set_wise, layer.cross_set)]
-        initialise(self, blocks)
+        initialise(self, [block for blocks in self._blocks.values() for block in blocks])
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
         if config.tied_set_head:  # only now, so that the random draws do not depend on it
             self.set_head.out.register_parameter("weight", None)
@@ -100,7 +202,8 @@ class NestModel(Encoder):
         block = 4 * d * d + 3 * d * config.d_ff + 2 * d
         time2vec = 2 * d * len(config.time2vec.split("+")) if config.time2vec else 0
         set_head = d * d + 2 * d + (1 if config.tied_set_head else d + 1) * vocab_size
-        return vocab_size * d + time2vec + 2 * block * config.layers + d + set_head
+        blocks = (config.set_wise == "attention") + config.cross_set
+        return vocab_size * d + time2vec + blocks * block * config.layers + d + set_head
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Return all rows after the final norm, [rows, d_model]; a set's output is at its `batch.cls_rows`."""
@@ -130,26 +233,36 @@ class NestModel(Encoder):
         return ReadRows(self.norm(hidden_states), place)
 
     def parts(self) -> dict[str, list[nn.Module]]:
-        """Return the embeddings of tokens and times, the set-wise and the cross-set blocks."""
-        return {
-            "embedding": [self.embedding, self.time2vec],
-            "swe": [layer.set_wise for layer in self.layers],
-            "cse": [layer.cross_set for layer in self.layers],
+        """Return the embeddings of tokens and times, the set-wise and the cross-set blocks, as far as there are any."""
+        return {"embedding": [self.embedding, self.time2vec]} | {
+            part: list(blocks) for part, blocks in self._blocks.items() if blocks
         }
 
-    def units(self) -> Sequence[NestLayer]:
+    @property
+    def _blocks(self) -> dict[str, list[EncoderBlock]]:
+        """The blocks by part, which is empty in its ablation."""
+        return {
+            part: [
+                cast("EncoderBlock", getattr(layer, name)) for layer in self.layers if hasattr(layer, name)
+            ]
+            for part, name in BLOCK_OF_PART.items()
+        }
+
+    def units(self) -> Sequence[Layer]:
         """Return the layers."""
         return self.layers
 
     def layer_context(self, batch: PackedBatch) -> LayerContext:
         """Plan the attention of every layer: rows within their set, [CLS] rows within their patient."""
         weight, d_head = self.embedding.weight, self.config.d_model // self.config.heads
-        dtype = compute_dtype(weight)
+        dtype, pools = compute_dtype(weight), self.config.set_wise == "mean_pool"
+        has_rotation, has_sets = self.config.set_position is not None and not pools, self.config.cross_set
         return LayerContext(
-            plan_attention(batch.set_offsets, batch.key_bias, dtype=dtype),
-            rotation(batch.hours, d_head, weight.dtype) if self.config.set_position else None,
-            plan_attention(batch.subject_offsets, dtype=dtype),
-            rotation(batch.days, d_head, weight.dtype),
+            None if pools else plan_attention(batch.set_offsets, batch.key_bias, dtype=dtype),
+            rotation(batch.hours, d_head, weight.dtype) if has_rotation else None,
+            plan_attention(batch.subject_offsets, dtype=dtype) if has_sets else None,
+            rotation(batch.days, d_head, weight.dtype) if has_sets else None,
+            SetMeans.of(batch) if pools else None,
         )
 
     def token_logits(self, hidden_states: Tensor) -> Tensor:

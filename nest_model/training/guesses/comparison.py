@@ -12,12 +12,12 @@ from nest_model.training.pretraining_data import VALIDATION_SEED, PretrainingExa
 
 
 def compare_with_guesses(
-    validation: Mapping[str, float], examples: PretrainingExamples, single_set_split: str | None
+    validation: Mapping[str, float], examples: PretrainingExamples, unguessable_sets: str | None
 ) -> dict[str, Any]:
     """Return the yardsticks and the verdicts on the model's metrics.
 
     Args:
-        single_set_split: see `not_judged`; None also if no objective is about sets.
+        unguessable_sets: see `not_judged`; None also if no objective is about sets.
     """
     config = examples.config
 
@@ -28,10 +28,10 @@ def compare_with_guesses(
     guesses = yardsticks(examples.popularity, partial(masked, sample), partial(masked, examples.val))
     return {
         "yardsticks": guesses,
-        "not_learnt": not_learnt(validation, guesses, single_set_split),
+        "not_learnt": not_learnt(validation, guesses, unguessable_sets),
         "not_judged": not_judged(
             val_patients=examples.val_patients,
-            single_set_split=single_set_split,
+            unguessable_sets=unguessable_sets,
             weights={"val_mlm": config.mlm_weight, "val_msm": config.msm_weight},
             yardsticks=guesses,
         ),

@@ -18,16 +18,16 @@ _NATS = {"val_mlm": ("MLM", "nats a token"), "val_msm": ("MSM", "nats a set")}
 
 
 def not_learnt(
-    validation: Mapping[str, float], yardsticks: Mapping[str, Mapping[str, Any]], single_set_split: str | None
+    validation: Mapping[str, float], yardsticks: Mapping[str, Mapping[str, Any]], unguessable_sets: str | None
 ) -> list[str]:
     """Return a sentence for each of MLM, MSM and set prediction that is hardly better than the constant guess.
 
     Set prediction is judged by NDCG@10 at its best readout, if sets were an objective. If nothing beyond a constant can
-    be learnt about sets, neither MSM nor set prediction is judged.
+    be learnt about sets, neither MSM nor set prediction is judged; see `not_judged` for `unguessable_sets`.
     """
     faults = []
     for name, (words, unit) in _NATS.items():
-        if name in yardsticks and not (single_set_split and name in _OF_SETS):
+        if name in yardsticks and not (unguessable_sets and name in _OF_SETS):
             model, constant = validation[name], yardsticks[name]["constant"]
             least = _least_gain(yardsticks[name])
             if not constant - model > least:
@@ -36,7 +36,7 @@ def not_learnt(
                     f"{_difference(constant - model, least)}."
                 )
     readouts = [value for name, value in validation.items() if name.startswith(SET_LISTS)]
-    if readouts and set(yardsticks) >= _OF_SETS and not single_set_split:
+    if readouts and set(yardsticks) >= _OF_SETS and not unguessable_sets:
         model, constant = max(readouts), yardsticks[SET_LISTS]["constant"]
         least = _least_gain(yardsticks[SET_LISTS])
         if not model - constant > least:
@@ -61,7 +61,7 @@ def _difference(gain: float, least: float) -> str:
 def not_judged(
     *,
     val_patients: int,
-    single_set_split: str | None,
+    unguessable_sets: str | None,
     weights: Mapping[str, float],
     yardsticks: Mapping[str, Any],
 ) -> list[str]:
@@ -69,7 +69,7 @@ def not_judged(
 
     Args:
         val_patients: number of patients in the validation split with a set.
-        single_set_split: "training" or "validation" if each of its patients has a single set in the context.
+        unguessable_sets: the sentence that says why no masked set can be guessed from another; None if it can.
         weights: the weight of each objective, by metric.
         yardsticks: the available yardsticks.
     """
@@ -79,8 +79,8 @@ def not_judged(
             "No subject of the validation split has a set: the loss of the training subjects decides when to stop, "
             "and validation metrics are theirs. Take more subjects, so that the split has some."
         )
-    if single_set_split:
-        faults.append(single_set_warning(single_set_split))
+    if unguessable_sets:
+        faults.append(unguessable_sets)
     empty_objectives = [
         _NATS[name][0] for name, weight in weights.items() if weight and name not in yardsticks
     ]
@@ -90,6 +90,13 @@ def not_judged(
             "a loss of 0 means nothing. Take more subjects."
         )
     return faults
+
+
+SETS_APART = (
+    "Without cross-set blocks a masked set has no visible set beside it: MSM and set prediction cannot beat a constant "
+    "guess. Use MLM alone (--msm-weight 0), unless MSM is to be trained as in the model that is compared."
+)
+"""The sentence about an encoder whose sets do not see each other."""
 
 
 def single_set_warning(split: str) -> str:

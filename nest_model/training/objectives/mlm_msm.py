@@ -11,7 +11,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.model.systems.nest import NestModel
 from nest_model.training.guesses.comparison import compare_with_guesses
-from nest_model.training.guesses.verdicts import single_set_warning
+from nest_model.training.guesses.verdicts import SETS_APART, single_set_warning
 from nest_model.training.guesses.yardsticks import has_single_sets
 from nest_model.training.losses import (
     Counts,
@@ -82,15 +82,22 @@ class MaskedTokensAndSets:
         return [name for name in weights if name != "own" or weights[name]]  # MLM and MSM are always reported
 
     def warnings(self, examples: PretrainingExamples) -> list[str]:
-        """Return a sentence if MSM is trained where each patient has a single set."""
-        name = _single_set_split(examples)
-        return [single_set_warning(name)] if name and self.config.msm_weight else []
+        """Return a sentence if MSM is trained where no set can be guessed from another."""
+        sentence = self._unguessable_sets(examples)
+        return [sentence] if sentence and self.config.msm_weight else []
 
     def compare_with_guesses(
         self, validation: Mapping[str, float], examples: PretrainingExamples
     ) -> dict[str, Any]:
         """Return the yardsticks of tokens, sets and lists, and the verdicts; see Objective."""
-        return compare_with_guesses(validation, examples, _single_set_split(examples))
+        return compare_with_guesses(validation, examples, self._unguessable_sets(examples))
+
+    def _unguessable_sets(self, examples: PretrainingExamples) -> str | None:
+        """Return why no masked set can be guessed from another, as a sentence."""
+        if not self.config.cross_set:
+            return SETS_APART
+        name = _single_set_split(examples)
+        return single_set_warning(name) if name else None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tests.support import reference_model
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,
     VOCAB_SIZE,
-    configs,
+    configs_of_all_blocks,
     ragged_batch,
     seeded_model,
     subjects,
@@ -25,7 +25,7 @@ CLOSE = {"rtol": 0, "atol": 1e-12}
 
 
 @settings(max_examples=60, deadline=None)
-@given(subjects, configs, st.sampled_from(["cls", "history"]), st.integers(0, 1000))
+@given(subjects, configs_of_all_blocks, st.sampled_from(["cls", "history"]), st.integers(0, 1000))
 def test_readout_equals_the_padded_reference_with_gradients(sizes, config, readout, seed):
     config = dataclasses.replace(config, readout=readout)
     batch, model = ragged_batch(sizes, seed, config.cse_position), seeded_model(config, seed)

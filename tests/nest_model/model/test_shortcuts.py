@@ -11,7 +11,13 @@ from nest_model.config import ModelConfig, Shortcuts
 from nest_model.training.losses import pretraining_loss
 from nest_model.training.masking import MaskedBatch, mask_batch
 from tests.support import reference_model
-from tests.support.factories.ragged import configs, ragged_batch, seeded_model, subjects
+from tests.support.factories.ragged import (
+    configs,
+    configs_of_all_blocks,
+    ragged_batch,
+    seeded_model,
+    subjects,
+)
 
 NAMES = [field.name for field in fields(Shortcuts)]
 NONE = Shortcuts(**dict.fromkeys(NAMES, False))
@@ -91,7 +97,7 @@ def test_each_shortcut_keeps_outputs_and_gradients_to_1e_12(name, sizes, config,
 
 
 @settings(max_examples=settings.default.max_examples * 2 // 3)
-@given(subjects, configs, mixtures, st.integers(0, 1000))
+@given(subjects, configs_of_all_blocks, mixtures, st.integers(0, 1000))
 def test_any_mixture_of_shortcuts_keeps_outputs_to_1e_12(sizes, config, shortcuts, seed):
     _compare(sizes, replace(config, shortcuts=shortcuts), seed, dtype=torch.float64, close=1e-12)
 

@@ -185,6 +185,7 @@ def save_model(folder: Path, config: ModelConfig, vocab_sha256: str) -> Path:
     [
         ({"layers": 1}, False, "one layer"),
         ({"max_sets": 1}, False, "reads one set"),
+        ({"cross_set": False}, False, "without cross-set blocks"),
         ({}, True, "reads another vocabulary"),
     ],
 )

@@ -1,5 +1,6 @@
 """Random ragged batches: patients with one set, empty sets, sets of one token, [UNK] among the tokens."""
 
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -36,6 +37,11 @@ configs = st.builds(
     token_mask_share=st.sampled_from([0.2, 0.7, 1.0]),
     set_mask_share=st.sampled_from([0.0, 0.4, 1.0]),
 )
+
+configs_of_all_blocks = st.tuples(
+    configs, st.sampled_from([{}, {"set_wise": "mean_pool"}, {"cross_set": False}])
+).map(lambda drawn: replace(drawn[0], **drawn[1]))
+"""Configs of NEST and of its ablations."""
 
 
 def ragged_batch(

@@ -152,6 +152,17 @@ def test_a_context_of_a_single_set_is_reported(world, tmp_path):
     assert "--max-sets above 1" in sentence
 
 
+def test_sets_that_do_not_see_each_other_are_reported_once_and_not_judged(world, tmp_path, caplog):
+    judgement = pretrain_judged(world, tmp_path, cross_set=False)
+    (sentence,) = judgement.not_judged
+    assert sentence.startswith("Without cross-set blocks a masked set has no visible set beside it")
+    assert [fault.split(" is at ")[0] for fault in judgement.not_learnt[:-1]] == ["MLM"]
+    assert caplog.messages.count(sentence) == 1
+    card = (tmp_path / "README.md").read_text()
+    assert "no cross-set blocks, hours within" in card
+    assert "| cross_set | no | yes |" in card
+
+
 def test_a_validation_split_without_sets_is_reported_once(world, tmp_path, caplog):
     empty = World(world.root)
     table = pq.read_table(world.subjects)
