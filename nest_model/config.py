@@ -57,8 +57,10 @@ class ModelConfig:
     token_mask_share: float = 0.20  # share of the tokens in sets that are not masked
     set_mask_share: float = 0.40  # share of the non-empty sets
 
-    # what a task's head reads, see readout.py; the paper has cls
-    readout: Literal["cls", "history"] = "cls"
+    # what a task's head reads, see readout.py; the paper has cls, and mean_pool as an ablation
+    readout: Literal["cls", "history", "mean_pool"] = "cls"
+    # an ablation of a task: its earlier sets trade their contents, drawn with this seed; see data/context.py
+    shuffle_seed: int | None = None
 
     shortcuts: Shortcuts = Shortcuts()
 
@@ -244,7 +246,8 @@ def _faults(config: ModelConfig) -> list[tuple[bool, str]]:
             config.time2vec not in ("hours", "days", "hours+days", None),
             "time2vec must be hours, days, hours+days or null.",
         ),
-        (config.readout not in ("cls", "history"), "readout must be cls or history."),
+        (config.readout not in ("cls", "history", "mean_pool"), "readout must be cls, history or mean_pool."),
+        (config.shuffle_seed is not None and config.shuffle_seed < 0, "shuffle_seed must not be negative."),
         (min(shares) < 0 or max(shares) > 1, "token_mask_share and set_mask_share must lie in 0 … 1."),
         (min(weights) < 0, "mlm_weight, msm_weight and own_set_weight must not be negative."),
     ]

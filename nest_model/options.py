@@ -14,7 +14,10 @@ from nest_model.config import PRESETS, SYSTEMS, ModelConfig, absent_fields
 from schemas.errors import NestError
 
 BLOCKS = ("embedding", "swe", "cse")
-"""Blocks a fine-tuning can freeze: the embeddings of tokens and times, the set-wise and the cross-set blocks."""
+"""Blocks a fine-tuning can freeze: the embeddings of tokens and times, the set-wise and the cross-set blocks.
+
+All of them are the whole encoder, of any system.
+"""
 
 FIELDS = {"position": "cse_position"}
 """Options whose name differs from the field of the model's config."""
@@ -198,13 +201,20 @@ class PretrainingOptions(Options):
 class FineTuningOptions(Options):
     """Options of a fine-tuning."""
 
-    readout: Literal["cls", "history"] | None = Field(
-        None, description="what the task's head reads (default: as the pretrained model; cls in the paper)"
+    readout: Literal["cls", "history", "mean_pool"] | None = Field(
+        None,
+        description="what the task's head reads (default: as the pretrained model; cls in the paper); mean_pool, an "
+        "ablation: the mean of the last set's events",
     )
     freeze: tuple[Literal["embedding", "swe", "cse"], ...] | None = Field(
         None,
         description="blocks to keep as pretrained, separated by commas: embedding, swe (set-wise blocks), cse "
-        "(cross-set blocks)",
+        "(cross-set blocks); all three: the whole encoder, so that the task's head alone is trained",
+    )
+    shuffle_sets: bool | None = Field(
+        None,
+        description="let the sets before the last trade their contents at random, in all splits, an ablation; "
+        "the model remembers it, and predict does the same",
     )
 
     def unfrozen(self) -> Self:
@@ -218,14 +228,8 @@ class FineTuningOptions(Options):
 
     @field_validator("freeze")
     @classmethod
-    def _refuse_all_blocks(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        blocks = tuple(block for block in BLOCKS if block in (value or ()))
-        if blocks == BLOCKS:
-            raise ValueError(
-                "leaves nothing of the encoder to train; leave out one of embedding, swe and cse, or read the probe "
-                "on the frozen model, which every fine-tuning fits too"
-            )
-        return blocks or None
+    def _in_order(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return tuple(block for block in BLOCKS if block in (value or ())) or None
 
 
 def add_flags(command: argparse.ArgumentParser, kind: type[Options]) -> None:

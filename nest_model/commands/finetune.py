@@ -44,7 +44,7 @@ from schemas.io.outputs import remove_outputs, write_json
 log = logging.getLogger("nest")
 
 Start = Literal["pretrained", "fresh"]
-Readout = Literal["cls", "history"]
+Readout = Literal["cls", "history", "mean_pool"]
 
 
 def finetune_seeds(
@@ -102,6 +102,7 @@ def finetune(
     key: str = "",
     readout: Readout | None = None,
     freeze: Sequence[str] = (),
+    shuffle_sets: bool = False,
     start: Start = "pretrained",
     skip_finished: bool = False,
 ) -> dict[str, float] | None:
@@ -114,6 +115,7 @@ def finetune(
     Args:
         readout: the readout of the task's head; None: the pretrained model's.
         freeze: those of `options.BLOCKS` to keep as pretrained.
+        shuffle_sets: let earlier sets trade their contents, drawn with the seed, see `shuffle_before_target`.
         start: `fresh` reads only the config and the measured items of the pretrained model and draws the encoder's
             weights with the seed: the initial weights of a pretraining with that seed, except for shared embeddings,
             which become a plain table. No probe is fitted then.
@@ -140,6 +142,8 @@ def finetune(
         encoder = _untrained_encoder(encoder, seed, freeze)
     if readout is not None:
         encoder.config = replace(encoder.config, readout=readout)
+    if shuffle_sets:
+        encoder.config = replace(encoder.config, shuffle_seed=seed)
     freeze_blocks(encoder, freeze)
     recipes = FINETUNING if table.task.label_type == "bool" else SEVERAL_CLASSES
     if str(parent.training.get("preset")) not in recipes:

@@ -415,6 +415,7 @@ def _finetune(*, pretraining_seeds: bool, **values: Any) -> None:
         finetune.finetune_seeds,
         readout=options.readout,
         freeze=options.freeze or (),
+        shuffle_sets=bool(options.shuffle_sets),
         pretraining_seeds=pretraining_seeds,
     )
     _train(run, options, **values)

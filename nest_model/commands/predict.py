@@ -9,9 +9,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from lightning_fabric import Fabric
 
+from nest_model.data.context import model_context
 from nest_model.data.history import add_months, select
 from nest_model.data.labels import Labels, write_predictions
-from nest_model.data.selection import limit_context
 from nest_model.data.seqsets import NO_TIME, SeqSets
 from nest_model.evaluation.metrics import countable
 from nest_model.model import checkpoint
@@ -53,11 +53,7 @@ def predict(
     for first in range(0, len(rows), _EXAMPLES_PER_CHUNK):
         chunk = slice(first, first + _EXAMPLES_PER_CHUNK)
         stays = (rows.subject_id[chunk], rows.encounter_id[chunk], rows.predict_at_us[chunk])
-        selection, _ = limit_context(
-            select(seqsets, task.features, *stays),
-            max_sets=card.model.max_sets,
-            max_set_rows=card.model.max_set_rows,
-        )
+        selection, _ = model_context(seqsets, select(seqsets, task.features, *stays), card.model)
         logits = score(module, seqsets, selection, fabric, row_budget=ROW_BUDGET)
         probability_chunks.append(probabilities(logits, task.label_type))
         progress.advance(len(selection))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # whose vectors it makes
 LAST_SETS = 3
 """The number of sets whose [CLS] the readout `history` uses: three show a change and whether it continues."""
 
-_PARTS = {"cls": 1, "history": 2 * LAST_SETS + 7}
+_PARTS = {"cls": 1, "mean_pool": 1, "history": 2 * LAST_SETS + 7}
 
 LEAST_SPREAD_HOURS = 1 / 60
 """The smallest spread of hours in a set: below a minute, events count as simultaneous."""
@@ -91,7 +91,9 @@ def num_parts(readout: str) -> int:
 def read_out(encoder: "Encoder", batch: PackedBatch) -> Tensor:
     """Return the config's readout of each patient of a batch, f32 [subjects, parts, d_model].
 
-    `cls` (the paper): the last set's [CLS] after all layers. `history`, with sets counted from the last:
+    `cls` (the paper): the last set's [CLS] after all layers. `mean_pool` (the paper's ablation): the mean of the last
+    set's events after all layers, each as often as it occurs; its [CLS] if it has none. `history`, with sets counted
+    from the last:
       - the [CLS] of the last three sets, the last first;
       - the mean token embedding of the last set, of the second last, and of all sets before the last;
       - changes: the [CLS] of the last set minus the second last's, of the second last minus the third last's, and the
@@ -106,6 +108,8 @@ def read_out(encoder: "Encoder", batch: PackedBatch) -> Tensor:
     last, first = batch.subject_offsets[1:] - 1, batch.subject_offsets[:-1]
     if encoder.config.readout == "cls":
         return _cls(encoder, batch, last)[:, None]
+    if encoder.config.readout == "mean_pool":
+        return _mean_of_events(encoder, batch, last)[:, None]
     places = last[:, None] - torch.arange(LAST_SETS, device=last.device)
     exists = places >= first[:, None]
     places = torch.maximum(places, first[:, None])
@@ -146,6 +150,17 @@ def _changes(of_sets: Tensor, exists: Tensor) -> Tensor:
 def _cls(encoder: "Encoder", batch: PackedBatch, sets: Tensor) -> Tensor:
     read = encoder.read(batch, batch.cls_rows[sets])
     return read.hidden_states.index_select(0, read.place)
+
+
+def _mean_of_events(encoder: "Encoder", batch: PackedBatch, sets: Tensor) -> Tensor:
+    """Return the mean output of each set's events, of its [CLS] if it has none: i64 [n] → [n, d_model]."""
+    lengths = batch.set_offsets.diff().index_select(0, sets)
+    counts = (lengths - 1).clamp(min=1)
+    group = torch.repeat_interleave(counts)
+    first_rows = batch.cls_rows.index_select(0, sets) + (lengths > 1)
+    rows = torch.arange(len(group), device=group.device) + (first_rows - (counts.cumsum(0) - counts))[group]
+    read = encoder.read(batch, rows)
+    return mean_by(read.hidden_states.index_select(0, read.place), group, len(sets))
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nest_model.data.context import model_context
 from nest_model.data.history import leak_count, select
 from nest_model.data.labels import Labels
 from nest_model.data.locations import ShardRows, shard_rows
 from nest_model.data.packed import pack
 from nest_model.data.predictions import scorable
-from nest_model.data.selection import ContextCut, Selection, drop_random_events, limit_context
+from nest_model.data.selection import ContextCut, Selection, drop_random_events
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.attention_nulls import attention_beside_nulls
 from nest_model.evaluation.validation_score import macro_average_precision
@@ -184,7 +185,7 @@ class FineTuning:
 
 
 def select_examples(labels: Labels, seqsets: SeqSets, encoder: Encoder) -> tuple[Selection, ContextCut]:
-    """Select each row's history as its task allows, check it for leaks, and cut it to the model's context.
+    """Select each row's history as its task allows, check it for leaks, and take the model's context of it.
 
     Raises:
         NestError: a row's features hold an event later than its prediction.
@@ -197,8 +198,7 @@ def select_examples(labels: Labels, seqsets: SeqSets, encoder: Encoder) -> tuple
             f"{labels.task.cohort}: the features of {leaks:,} of {len(labels):,} rows reach past their "
             "prediction; nothing was trained. This is a bug in the selector: please report it."
         )
-    config = encoder.config
-    return limit_context(selection, max_sets=config.max_sets, max_set_rows=config.max_set_rows)
+    return model_context(seqsets, selection, encoder.config)
 
 
 def as_truth(targets: np.ndarray, classes: int, label_type: str) -> np.ndarray:

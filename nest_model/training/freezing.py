@@ -3,15 +3,21 @@
 from collections.abc import Sequence
 
 from nest_model.model.encoder import Encoder
+from nest_model.options import BLOCKS
 from schemas.errors import NestError
 
 
 def freeze_blocks(encoder: Encoder, blocks: Sequence[str]) -> None:
     """Exclude these of `options.BLOCKS` from training: without gradient they have no decay and no moments.
 
+    All of them together are every weight of the encoder, its last norm too: the paper's linear probe.
+
     Raises:
         NestError: the encoder has no such block.
     """
+    if set(blocks) == set(BLOCKS):
+        encoder.requires_grad_(False)
+        return
     parts = encoder.parts()
     if unknown := [block for block in blocks if block not in parts]:
         raise NestError(

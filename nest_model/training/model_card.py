@@ -43,6 +43,11 @@ A yardstick: the recipe of a fine-tuning with fresh weights, drawn with the seed
 """
 
 
+_SHUFFLED = (
+    "The sets before the last trade their contents at random (seed {seed}), here and in every prediction."
+)
+
+
 def pretrained_readme(
     card: "ModelCard",
     metrics: Mapping[str, float],
@@ -112,7 +117,8 @@ def _model(card: "ModelCard") -> list[str]:
         "## Model",
         f"{model.layers} layers, d {model.d_model}, {model.heads} heads, feed-forward {model.d_ff}, "
         f"vocabulary {model.vocab_size:,}; {positions}. "
-        f"Context: the last {model.max_sets} sets, {model.max_set_rows} rows each.",
+        f"Context: the last {model.max_sets} sets, {model.max_set_rows} rows each."
+        + ("" if model.shuffle_seed is None else f" {_SHUFFLED.format(seed=model.shuffle_seed)}"),
         f"Vocabulary sha256 `{card.vocab_sha256}`.\n",
     ]
 

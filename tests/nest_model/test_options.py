@@ -4,7 +4,7 @@ import pytest
 
 from nest_model.commands.parser import parser
 from nest_model.config import PRESETS, ModelConfig
-from nest_model.options import FineTuningOptions, PretrainingOptions
+from nest_model.options import BLOCKS, FineTuningOptions, PretrainingOptions
 from schemas.errors import NestError
 
 EVERY_PRETRAINING = {
@@ -26,7 +26,13 @@ EVERY_PRETRAINING = {
     "token_mask_share": "0.15",
     "set_mask_share": "0.3",
 }
-EVERY_FINE_TUNING = {"epochs": "3", "learning_rate": "0.001", "readout": "cls", "freeze": "swe,cse"}
+EVERY_FINE_TUNING = {
+    "epochs": "3",
+    "learning_rate": "0.001",
+    "readout": "cls",
+    "freeze": "swe,cse",
+    "shuffle_sets": "True",
+}
 COMMANDS = [
     ("pretrain", ("seqset", "subjects", "vocab", "out"), PretrainingOptions, EVERY_PRETRAINING),
     (
@@ -137,9 +143,8 @@ def test_a_time2vec_scale_is_refused_without_time2vec():
         (PretrainingOptions, "msm_weight", "msm_weight: has no value"),
         (PretrainingOptions, "max_sets=3 max-sets=4", "max_sets: given more than once"),
         (PretrainingOptions, "freeze=swe", "freeze is not an option"),
-        (FineTuningOptions, "freeze=embedding,swe,cse", "freeze leaves nothing of the encoder to train"),
         (FineTuningOptions, "freeze=head", "freeze must be 'embedding', 'swe' or 'cse'"),
-        (FineTuningOptions, "readout=mean", "readout must be 'cls' or 'history'"),
+        (FineTuningOptions, "readout=mean", "readout must be 'cls', 'history' or 'mean_pool'"),
     ],
 )
 def test_unknown_options_and_values_are_refused(kind, text, sentence):
@@ -147,6 +152,12 @@ def test_unknown_options_and_values_are_refused(kind, text, sentence):
         kind.from_text(text)
     assert str(caught.value).startswith(sentence)
     assert "\n" not in str(caught.value)
+
+
+def test_all_blocks_can_be_frozen_named_in_any_order():
+    options = FineTuningOptions.from_text("freeze=cse,embedding,swe")
+    assert options.freeze == BLOCKS
+    assert options.flags() == {"freeze": "embedding,swe,cse"}
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest(capsys):

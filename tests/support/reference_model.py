@@ -238,6 +238,11 @@ def read_out(weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch
         if config.readout == "cls":
             read.append(torch.stack(last_first[:1]))
             continue
+        if config.readout == "mean_pool":
+            events = int(batch.set_offsets[end] - batch.set_offsets[end - 1]) - 1
+            rows = x[subject, end - 1 - first, 1 : 1 + events] if events else x[subject, end - 1 - first, :1]
+            read.append(rows.mean(0, keepdim=True))
+            continue
         embedded = [
             [weights["embedding.weight"][token] for token in batch.tokens[a + 1 : b]]
             for a, b in pairwise(set_bounds[first : end + 1])

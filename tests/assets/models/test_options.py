@@ -23,7 +23,7 @@ from schemas.errors import NestError
             {"pretraining": "time2vec_scale=2", "model": "small"},
             "NEST_PRETRAINING: time2vec_scale has nothing to scale: the preset small has no Time2Vec",
         ),
-        ({"finetuning": "freeze=embedding,swe,cse"}, "NEST_FINETUNING: freeze leaves nothing of the encoder"),
+        ({"finetuning": "freeze=head"}, "NEST_FINETUNING: freeze must be 'embedding', 'swe' or 'cse'."),
     ],
 )
 def test_invalid_options_are_refused_when_the_settings_are_read(settings, sentence, tmp_path):

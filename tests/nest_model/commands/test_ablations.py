@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 from nest_model.__main__ import main
 from nest_model.data.predictions import read_predictions
+from schemas.io.seal import sealed, unsealed
 from tests.support.factories.world import World, make_world
 
 
@@ -59,3 +60,52 @@ def test_an_ablation_is_pretrained_fine_tuned_and_asked(world, tmp_path, flag, l
     }
     assert len(blocks) == 1
     assert "attention" not in json.loads((model / "metrics.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def pretrained_folder(world, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("pretrained")
+    assert pretrain(world, out) == 0
+    return out
+
+
+def test_a_shuffled_past_is_remembered_by_the_model_and_shuffled_again(world, pretrained_folder, tmp_path):
+    plain, shuffled = tmp_path / "plain", tmp_path / "shuffled"
+    assert finetune(world, pretrained_folder, plain, "--seed=7") == 0
+    assert finetune(world, pretrained_folder, shuffled, "--seed=7", "--shuffle-sets") == 0
+    assert predict(world, shuffled, tmp_path / "again.parquet") == 0
+
+    scores = probabilities(shuffled / "report" / "predictions.parquet")
+    np.testing.assert_allclose(probabilities(tmp_path / "again.parquet"), scores, atol=1e-6)
+    seeds = [
+        json.loads((folder / "config.json").read_text())["model"]["shuffle_seed"]
+        for folder in (pretrained_folder, plain, shuffled)
+    ]
+    assert seeds == [None, None, 7]
+    cards = [(folder / "README.md").read_text() for folder in (plain, shuffled)]
+    assert ["trade their contents at random (seed 7)" in card for card in cards] == [False, True]
+    _in_order(shuffled)
+    assert predict(world, shuffled, tmp_path / "in_order.parquet") == 0
+    assert np.abs(probabilities(tmp_path / "in_order.parquet") - scores).max() > 1e-4
+
+
+def _in_order(model: Path) -> None:
+    """Let a model forget that its past was shuffled."""
+    file = model / "config.json"
+    values = json.loads(unsealed(file.read_text()))
+    values["model"]["shuffle_seed"] = None
+    file.write_text(sealed(json.dumps(values, indent=2)))
+
+
+def test_a_frozen_encoder_and_a_mean_of_events_go_the_whole_way(world, pretrained_folder, tmp_path):
+    model = tmp_path / "model"
+    flags = ["--freeze=embedding,swe,cse", "--readout=mean_pool"]
+    assert finetune(world, pretrained_folder, model, *flags) == 0
+    assert predict(world, model, tmp_path / "again.parquet") == 0
+
+    first = probabilities(model / "report" / "predictions.parquet")
+    np.testing.assert_allclose(probabilities(tmp_path / "again.parquet"), first, atol=1e-6)
+    before, after = (load_file(folder / "model.safetensors") for folder in (pretrained_folder, model))
+    encoder = [name for name in after if name.startswith("encoder.")]
+    assert "encoder.norm.weight" in encoder
+    assert all(np.array_equal(after[name], before[name.removeprefix("encoder.")]) for name in encoder)

@@ -25,7 +25,9 @@ CLOSE = {"rtol": 0, "atol": 1e-12}
 
 
 @settings(max_examples=60, deadline=None)
-@given(subjects, configs_of_all_blocks, st.sampled_from(["cls", "history"]), st.integers(0, 1000))
+@given(
+    subjects, configs_of_all_blocks, st.sampled_from(["cls", "history", "mean_pool"]), st.integers(0, 1000)
+)
 def test_readout_equals_the_padded_reference_with_gradients(sizes, config, readout, seed):
     config = dataclasses.replace(config, readout=readout)
     batch, model = ragged_batch(sizes, seed, config.cse_position), seeded_model(config, seed)
@@ -44,6 +46,20 @@ def test_readout_equals_the_padded_reference_with_gradients(sizes, config, reado
         # relative to the largest gradient of a weight: Time2Vec's sums hours, in the hundreds, that cancel
         near = CLOSE | {"atol": 1e-12 * max(1, float(of_plain.abs().max()))}
         torch.testing.assert_close(gradient, of_plain, **near, msg=name)
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_readout_mean_pool_counts_an_event_as_often_as_it_occurs(merged):
+    shortcuts = dataclasses.replace(CONFIG.shortcuts, merged_duplicates=merged)
+    config = dataclasses.replace(CONFIG, readout="mean_pool", set_position=None, shortcuts=shortcuts)
+    model, batch = seeded_model(config), ragged_batch([[2, 3], [4, 0]])
+    batch = dataclasses.replace(batch, tokens=torch.tensor([CLS, 7, 9, CLS, 5, 8, 5, CLS, 6, 7, 8, 9, CLS]))
+    outputs = model(batch)
+
+    twice, empty = read_out(model, batch)[:, 0]
+
+    torch.testing.assert_close(twice, (2 * outputs[4] + outputs[5]) / 3, **CLOSE)
+    torch.testing.assert_close(empty, outputs[12], **CLOSE)
 
 
 def test_readout_of_a_missing_set_is_0():
@@ -131,7 +147,7 @@ def test_history_head_equals_the_reference_with_and_without_line(line):
     assert not torch.equal(head(parts), head(parts))
 
 
-@pytest.mark.parametrize(("readout", "parts"), [("cls", 1), ("history", 13)])
+@pytest.mark.parametrize(("readout", "parts"), [("cls", 1), ("mean_pool", 1), ("history", 13)])
 def test_num_parts_is_the_number_of_readout_parts(readout, parts):
     config = dataclasses.replace(CONFIG, readout=readout)
 

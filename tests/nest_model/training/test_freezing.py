@@ -32,7 +32,7 @@ def pretrained_folder(world, tmp_path_factory):
 
 
 def _finetune(world, pretrained_folder, out, freeze, **options):
-    stop = options.pop("stop", None)
+    stop, rate = options.pop("stop", None), options.pop("rate", 1e-2)
     finetune(
         pretrained_model=pretrained_folder,
         labels=world.labels,
@@ -41,7 +41,7 @@ def _finetune(world, pretrained_folder, out, freeze, **options):
         predictions=out / "report" / "predictions.parquet",
         seed=1,
         runtime=runtime(out, stop=stop, seconds_between_states=0.0),
-        recipe={"epochs": 2, "learning_rate": 1e-2, "weight_decay": 0.1, "decays": "everything"},
+        recipe={"epochs": 2, "learning_rate": rate, "weight_decay": 0.1, "decays": "everything"},
         freeze=freeze,
         **options,
     )
@@ -49,10 +49,15 @@ def _finetune(world, pretrained_folder, out, freeze, **options):
 
 
 def _is_frozen(name, freeze):
+    if set(freeze) == set(FIELDS):
+        return True  # the norm after the last block too
     return any(part in name.split(".") for block in freeze for part in FIELDS[block])
 
 
-@pytest.mark.parametrize("freeze", [("embedding",), ("swe",), ("cse",), ("swe", "cse"), ("embedding", "cse")])
+@pytest.mark.parametrize(
+    "freeze",
+    [("embedding",), ("swe",), ("cse",), ("swe", "cse"), ("embedding", "cse"), ("embedding", "swe", "cse")],
+)
 def test_frozen_weights_stay_as_pretrained_and_others_change(world, pretrained_folder, tmp_path, freeze):
     pretrained_weights = load_file(pretrained_folder / "model.safetensors")
 
@@ -105,7 +110,20 @@ def test_frozen_weights_have_no_gradient_and_keep_other_gradients(world, pretrai
             torch.testing.assert_close(gradient, whole[name], rtol=1e-6, atol=0)
 
 
-def test_finetuning_sets_the_readout(world, pretrained_folder, tmp_path):
-    _finetune(world, pretrained_folder, tmp_path, (), readout="cls")
+def test_a_linear_probe_trains_the_head_alone(world, pretrained_folder, tmp_path):
+    heads = [
+        {name: weight for name, weight in weights.items() if not name.startswith("encoder.")}
+        for weights in (
+            _finetune(world, pretrained_folder, tmp_path / str(rate), ("embedding", "swe", "cse"), rate=rate)
+            for rate in (1e-9, 1e-2)
+        )
+    ]
+    assert heads[0].keys() == heads[1].keys() != set()
+    assert not [name for name, weight in heads[0].items() if torch.equal(weight, heads[1][name])]
+
+
+@pytest.mark.parametrize("readout", ["cls", "mean_pool"])
+def test_finetuning_sets_the_readout(world, pretrained_folder, tmp_path, readout):
+    _finetune(world, pretrained_folder, tmp_path, (), readout=readout)
     model, card = load_classifier(tmp_path, vocab_sha256=content_sha256(read_table(world.vocab, VOCAB)))
-    assert card.model.readout == model.encoder.config.readout == "cls"
+    assert card.model.readout == model.encoder.config.readout == readout

@@ -229,7 +229,7 @@ def test_the_announced_number_of_parameters_is_the_built_encoders(system):
 
 
 @every_system
-@pytest.mark.parametrize("readout", ["cls", "history"])
+@pytest.mark.parametrize("readout", ["cls", "mean_pool", "history"])
 def test_each_patient_has_as_many_vectors_as_announced(system, readout):
     encoder = small_encoder(system, readout=readout)
     vectors = encoder.patients(ragged_batch(SIZES))
@@ -243,9 +243,17 @@ def test_freezing_leaves_out_the_weights_of_the_blocks_alone(system):
     assert set(blocks) <= set(BLOCKS)
     weights = [{id(weight) for part in parts for weight in part.parameters()} for parts in blocks.values()]
     assert len(set.union(*weights)) == sum(map(len, weights)), "no weight is in two blocks"
-    freeze_blocks(encoder, list(blocks))
+    for block in blocks:  # one by one: all of BLOCKS at once are the whole encoder
+        freeze_blocks(encoder, [block])
     frozen = {id(weight) for weight in encoder.parameters() if not weight.requires_grad}
     assert frozen == set.union(*weights)
+
+
+@every_system
+def test_freezing_all_blocks_leaves_nothing_of_the_encoder_to_train(system):
+    encoder = small_encoder(system)
+    freeze_blocks(encoder, BLOCKS)
+    assert not [name for name, weight in encoder.named_parameters() if weight.requires_grad]
 
 
 @every_system

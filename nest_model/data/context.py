@@ -1,0 +1,52 @@
+"""A model's context of each example: what of a selection it reads, and in which order an ablation shows the past."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from nest_model.config import ModelConfig
+from nest_model.data.selection import ContextCut, Selection, limit_context
+from nest_model.data.seqsets import SeqSets
+
+
+def model_context(
+    seqsets: SeqSets, selection: Selection, config: ModelConfig
+) -> tuple[Selection, ContextCut]:
+    """Cut each example to the model's context; a model with a `shuffle_seed` then reads the earlier sets shuffled."""
+    limited, cut = limit_context(selection, max_sets=config.max_sets, max_set_rows=config.max_set_rows)
+    if config.shuffle_seed is None:
+        return limited, cut
+    return shuffle_before_target(seqsets, limited, config.shuffle_seed), cut
+
+
+def shuffle_before_target(seqsets: SeqSets, selection: Selection, seed: int) -> Selection:
+    """Permute the contents of the sets before each example's target among their places.
+
+    Places, with their days and gaps, stay; hours are those since the start of the set an event comes from. The
+    contents are sorted by a hash of seed, patient and set: every permutation is as likely as any other, and all
+    examples of a patient, in whatever split or shards, have them in the same order.
+    """
+    sets = selection.sets
+    keys = _hash(np.full(len(sets), seed))
+    for names in (seqsets.subject_id, seqsets.encounter_id):
+        keys = _hash(keys ^ _bits(names[sets]))
+    is_target = np.zeros(len(sets), dtype=bool)
+    is_target[selection.set_offsets[1:] - 1] = True
+    # sorted by example, in it the target last
+    order = np.lexsort((keys, is_target, selection.example_of_pair))
+    return replace(
+        selection, event_starts=selection.event_starts[order], event_counts=selection.event_counts[order]
+    )
+
+
+def _bits(numbers: np.ndarray) -> np.ndarray:
+    return numbers.astype(np.int64).view(np.uint64)
+
+
+def _hash(numbers: np.ndarray) -> np.ndarray:
+    """Return a hash of whole numbers, u64 [any]: a step of SplitMix64 (Steele, Lea and Flood 2014)."""
+    values = _bits(numbers) + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = values ^ (values >> np.uint64(31))
+    return mixed
