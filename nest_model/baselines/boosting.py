@@ -66,6 +66,9 @@ GRIDS: dict[str, tuple[dict[str, Any], ...]] = {
     ),
 }
 
+BAGGING: dict[str, Any] = {"bagging_fraction": 0.7, "bagging_freq": 1}
+"""Settings with which each tree sees rows drawn anew."""
+
 OBJECTIVES = {
     "bool": {"objective": "binary", "metric": "binary_logloss"},
     "class": {"objective": "multiclass", "metric": "multi_logloss"},
@@ -82,6 +85,11 @@ class FittedBoosters:
     grid_point: Mapping[str, Any]
     merit: tuple[float, float]  # validation AP, then the negative log loss; larger is better
     validation: dict[str, float | None]  # the disclosable metrics
+
+
+def grid_of(label_type: str, *, bagging: bool) -> tuple[dict[str, Any], ...]:
+    """Return the grid of a label type; with `bagging` each of its points draws rows, so that seeds differ."""
+    return tuple((BAGGING if bagging else {}) | point for point in GRIDS[label_type])
 
 
 def fit(

@@ -1,24 +1,35 @@
 """LightGBM on counts: the main baseline, on the patients, prediction times and tuning effort that NEST gets."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from scipy import sparse
 
 from nest_model.baselines.boosting import (
     COMMON,
-    GRIDS,
     MIN_ROWS,
     OBJECTIVES,
     FittedBoosters,
     fit,
+    grid_of,
     importance,
     probabilities,
 )
-from nest_model.baselines.counts import common_columns, count_features, feature_names, patients_of_columns
+from nest_model.baselines.counts import (
+    WINDOWS,
+    common_columns,
+    count_features,
+    feature_names,
+    patients_of_columns,
+    window_features,
+    window_names,
+)
 from nest_model.data.history import select
 from nest_model.data.labels import Labels, untrainable_reason, write_scores
+from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 from nest_model.data.vocabulary import read_tokens
 from nest_model.evaluation.metrics import evaluate, headline
@@ -28,17 +39,30 @@ from schemas.io.outputs import remove_outputs, write_json, write_text
 from schemas.suppress import SMALLEST_SHOWN, suppress_count
 from schemas.tables.labels import Task
 
+Counts = Literal["plain", "windows"]
+
 RARE = f"a code of under {SMALLEST_SHOWN} patients"
 """A column's name in `config.json` and in figures where its code would disclose few patients."""
 
 
 def run(
-    *, labels: Path, seqset: Path, vocab: Path, out: Path, predictions: Path, seed: int, telemetry: Telemetry
+    *,
+    labels: Path,
+    seqset: Path,
+    vocab: Path,
+    out: Path,
+    predictions: Path,
+    seed: int,
+    telemetry: Telemetry,
+    counts: Counts = "plain",
 ) -> dict[str, float | None] | None:
     """Tune, fit and score one task; write its folder and the predictions of every split.
 
     `out` gets one LightGBM text file per booster, `config.json`, `metrics.json` and a README. A task that cannot be
     learnt writes `not_trainable.json` instead of a model and raises no error.
+
+    Args:
+        counts: `windows` adds counts by how long ago an event was known, and bags the rows, so that seeds differ.
 
     Returns:
         The scores; None for a task that cannot be learnt.
@@ -52,11 +76,11 @@ def run(
         write_not_trainable(table, reason, out, predictions, telemetry)
         return None
     seqsets = SeqSets.read(seqset)
-    names = feature_names(read_tokens(vocab, seqsets.vocab_sha256)["token"].to_pylist())
+    tokens = read_tokens(vocab, seqsets.vocab_sha256)["token"].to_pylist()
     selection = select(
         seqsets, table.task.features, table.subject_id, table.encounter_id, table.predict_at_us
     )
-    features = count_features(seqsets, selection, len(names) // 2 - 2)
+    features, names = _features(table, seqsets, selection, tokens, counts)
     columns = common_columns(features[np.flatnonzero(table.split == "train")], MIN_ROWS)
     if not len(columns):
         write_not_trainable(
@@ -64,21 +88,19 @@ def run(
         )
         return None
     features = features[:, columns]
-    in_train = table.split == "train"
-    disclosable = patients_of_columns(features[in_train], table.subject_id[in_train]) >= SMALLEST_SHOWN
-    model = fit(table, features, seed=seed, telemetry=telemetry)
+    grid = grid_of(table.task.label_type, bagging=counts == "windows")
+    model = fit(table, features, grid=grid, seed=seed, telemetry=telemetry)
     description: dict[str, Any] = {
-        "columns": [
-            names[column] if is_disclosable else RARE
-            for column, is_disclosable in zip(columns, disclosable, strict=True)
-        ],
+        "columns": _shown_names([names[column] for column in columns], table, features),
         "training_rows": suppress_count(int((table.split == "train").sum())),
         "validation_rows": suppress_count(int((table.split == "val").sum())),
         "seed": seed,
         "vocab_sha256": seqsets.vocab_sha256,
+        **({} if counts == "plain" else {"counts": counts}),
     }
-    save(out, model, table.task, description)
-    write_scores(predictions, table, "lightgbm", probabilities(model.boosters, features), model.classes)
+    save(out, model, table.task, grid, description)
+    name = "lightgbm" if counts == "plain" else f"lightgbm_{counts}"
+    write_scores(predictions, table, name, probabilities(model.boosters, features), model.classes)
     metrics = evaluate(predictions)
     important_columns = importance(model.boosters, description["columns"])
     write_json(
@@ -91,7 +113,32 @@ def run(
     return result
 
 
-def save(out: Path, model: FittedBoosters, task: Task, description: dict[str, Any]) -> None:
+def _features(
+    labels: Labels, seqsets: SeqSets, selection: Selection, tokens: list[str], counts: Counts
+) -> tuple[sparse.csr_matrix, list[str]]:
+    """Return the features of every row, f32 [rows, columns], and the names of their columns."""
+    features, names = count_features(seqsets, selection, len(tokens)), feature_names(tokens)
+    if counts == "plain":
+        return features, names
+    clock = labels.task.features.clock
+    in_windows = window_features(seqsets, selection, len(tokens), clock, labels.predict_at_us)
+    return sparse.hstack([features, in_windows], format="csr", dtype=np.float32), names + window_names(tokens)
+
+
+def _shown_names(names: list[str], labels: Labels, features: sparse.csr_matrix) -> list[str]:
+    """Return the columns' names, RARE for one that few training patients have."""
+    in_train = labels.split == "train"
+    patients = patients_of_columns(features[in_train], labels.subject_id[in_train])
+    return [name if count >= SMALLEST_SHOWN else RARE for name, count in zip(names, patients, strict=True)]
+
+
+def save(
+    out: Path,
+    model: FittedBoosters,
+    task: Task,
+    grid: Sequence[Mapping[str, Any]],
+    description: dict[str, Any],
+) -> None:
     """Write the boosters as LightGBM text files, `config.json` and a README."""
     out.mkdir(parents=True, exist_ok=True)
     remove_outputs(*out.glob("model*.txt"))
@@ -105,13 +152,19 @@ def save(out: Path, model: FittedBoosters, task: Task, description: dict[str, An
         "classes": model.classes,
         "boosters": names,
         "settings": COMMON | OBJECTIVES[task.label_type],
-        "grid": GRIDS[task.label_type],
+        "grid": grid,
         "grid_point": model.grid_point,
         "validation": model.validation,
         **description,
     }
     write_text(out / "README.md", _readme(config, task))
     write_json(out / "config.json", config)
+
+
+_IN_WINDOWS = (
+    f"Counts per token also in windows before the prediction: {', '.join(WINDOWS)}. An event on an edge counts in the "
+    "nearer window. Each tree sees a random part of the rows.\n"
+)
 
 
 def _readme(config: dict[str, Any], task: Task) -> str:
@@ -123,6 +176,7 @@ def _readme(config: dict[str, Any], task: Task) -> str:
             "The baseline for NEST on the same rows: counts per token in the index set and in the history "
             "before it, the number of sets, the days since the prior set, and the number of tokens in each part. The "
             "selector that NEST uses decides which events are counted.\n",
+            *([_IN_WINDOWS] if config.get("counts") == "windows" else []),
             f"- columns: {len(config['columns']):,}, those non-zero in at least {MIN_ROWS} training rows",
             f"- classes: {len(config['classes'])}, boosters: {len(config['boosters'])}",
             f"- rows: training {config['training_rows']}, validation {config['validation_rows']}",

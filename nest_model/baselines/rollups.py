@@ -6,13 +6,12 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from nest_model.baselines.counts import count_features
+from nest_model.baselines.counts import DAY_US, count_features, event_ages_us
 from nest_model.data.code_groups import groups_of
 from nest_model.data.measured import MeasuredItems
 from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 
-DAY_US = 24 * 3600 * 10**6
 WINDOWS = ("24 hours", "the stay", "1 year", "all")
 """Time windows before the prediction; an event counts in every window that contains it."""
 
@@ -34,8 +33,7 @@ def rollup_features(
     member_of = _memberships(tokens)
     token, pair = selection.values(seqsets.tokens).astype(np.int64), selection.pair_of_event
     example = selection.example_of_pair[pair]
-    event_time_us = selection.values(seqsets.available_us if clock == "available_at" else seqsets.times_us)
-    age_us = predict_at_us[example] - event_time_us
+    age_us = event_ages_us(seqsets, selection, clock, predict_at_us)
     in_window = {
         "24 hours": age_us < DAY_US,
         "the stay": pair == selection.set_offsets[1:][example] - 1,

@@ -103,6 +103,13 @@ def parser() -> argparse.ArgumentParser:
 
     lightgbm = _command(commands, "lightgbm", _lightgbm, "fit LightGBM on counts of the same events")
     _paths(lightgbm, "labels", "seqset", "vocab", "out", "predictions")
+    lightgbm.add_argument(
+        "--counts",
+        choices=("plain", "windows"),
+        default="plain",
+        help="counts to learn from; plain (the default): in the index set and in the history before it; windows: also "
+        "up to 1, 7, 30, 365 and more days before the prediction, with rows drawn anew for each tree",
+    )
     _seeds(lightgbm)
 
     yardsticks = _command(commands, "yardsticks", _yardsticks, "fit the other baselines of a cohort")

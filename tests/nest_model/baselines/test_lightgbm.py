@@ -6,17 +6,21 @@ import pyarrow as pa
 import pytest
 from scipy import sparse
 
+from nest_model.__main__ import main
 from nest_model.baselines.counts import (
     SIZES,
     common_columns,
     count_features,
     feature_names,
     patients_of_columns,
+    window_features,
+    window_names,
 )
 from nest_model.baselines.lightgbm import run
 from nest_model.data.history import select
 from nest_model.data.predictions import read_predictions
 from nest_model.data.seqsets import SeqSets
+from nest_model.training.seeds import predictions_of_seed
 from nest_model.training.telemetry import Telemetry
 from schemas.cards import ShardCard
 from schemas.contract import read_table, write_table
@@ -116,7 +120,7 @@ def folder(tmp_path):
 SPLIT = ["train"] * 240 + ["val"] * 80 + ["test"] * 80
 
 
-def fit(folder, name="model", seed=42):
+def fit(folder, name="model", seed=42, **options):
     out = folder / name
     run(
         labels=folder / "labels.parquet",
@@ -126,6 +130,7 @@ def fit(folder, name="model", seed=42):
         predictions=folder / name / "predictions.parquet",
         seed=seed,
         telemetry=Telemetry(out),
+        **options,
     )
     return out
 
@@ -150,6 +155,130 @@ def test_target_and_history_counts_use_only_known_events(tmp_path):
         "tokens_in_history": 3,
     }
     assert tuple(names[-4:]) == SIZES
+
+
+def in_windows(seqsets, features, stay, predict_at_us) -> dict[str, int]:
+    """Return the counts of one example of patient 1 that are not 0, by column."""
+    predict_at = np.array([predict_at_us])
+    selection = select(seqsets, features, np.array([1]), np.array([stay]), predict_at)
+    counts = window_features(seqsets, selection, len(TOKENS), features.clock, predict_at).toarray()[0]
+    names = window_names(TOKENS)
+    assert len(names) == len(counts)
+    return {names[column]: int(counts[column]) for column in np.flatnonzero(counts)}
+
+
+def test_an_event_counts_in_the_window_of_its_age_and_on_an_edge_in_the_nearer(tmp_path):
+    """Predicted on day 1000; the first stay's events are known on days 0 to 999, the second's when it starts."""
+    hour, microsecond = 1 / 24, 1 / (24 * 3600 * 10**6)
+    known = {
+        5: 1000 - 366,
+        6: 1000 - 365,
+        7: 1000 - 30 - hour,
+        8: 1000 - 30,
+        9: 1000 - 7,
+        10: 1000 - 1,
+        11: 1000,
+    }
+    known[12] = 1000 - 1 - microsecond
+    write_seqset(tmp_path, [(1, 0, list(known), list(known.values())), (1, 1000, [5, 5, 6], [0, 0, hour])])
+    seqsets = SeqSets.read(tmp_path / "seqset")
+
+    counts = in_windows(seqsets, Features(), stay=1, predict_at_us=1000 * DAY_US)
+
+    assert counts == {
+        "over 365 days DX:0": 1,
+        "30 to 365 days DX:1": 1,
+        "30 to 365 days DX:2": 1,
+        "7 to 30 days DX:3": 1,
+        "1 to 7 days DX:4": 1,
+        "0 to 1 days DX:5": 1,
+        "0 to 1 days DX:6": 1,
+        "1 to 7 days DX:7": 1,
+        "0 to 1 days DX:0": 2,  # token 6 of the second stay is known an hour after the prediction
+    }
+
+
+def test_windows_go_by_the_tasks_clock_and_never_reach_past_the_prediction(tmp_path):
+    """Token 5 happened on day 0 and was known on day 9; the prediction is on day 10."""
+    write_seqset(tmp_path, [(1, 0, [5, 6, 7], [9, 10, 10.5])])
+    file = tmp_path / "seqset" / "shard-00000.parquet"
+    table = read_table(file, SEQSET)
+    times = pa.array([[0, 8 * DAY_US, 9 * DAY_US]], table.schema.field("times").type)
+    table = table.set_column(table.column_names.index("times"), table.schema.field("times"), times)
+    write_table(table, file, SEQSET, made_by="the test")
+    card = ShardCard.model_validate_json(file.with_suffix(".card.json").read_text())
+    card = card.model_copy(update={"file_sha256": hashlib.sha256(file.read_bytes()).hexdigest()})
+    file.with_suffix(".card.json").write_text(card.model_dump_json())
+    seqsets = SeqSets.read(tmp_path / "seqset")
+
+    known, happened = (
+        in_windows(seqsets, Features(clock=clock), stay=0, predict_at_us=10 * DAY_US)
+        for clock in ("available_at", "time")
+    )
+
+    assert known == {"0 to 1 days DX:0": 1, "0 to 1 days DX:1": 1}  # token 7 is known too late
+    assert happened == {"7 to 30 days DX:0": 1, "1 to 7 days DX:1": 1, "0 to 1 days DX:2": 1}
+
+
+def test_windows_are_learnt_from_beside_the_plain_counts(folder):
+    """Token 5 is in everybody's history; who had it within the last day dies."""
+    folder, _ = folder
+    rng = np.random.default_rng(3)
+    dies = rng.random(400) < 0.4
+    stays = []
+    for subject, is_recent in enumerate(dies):
+        known = 99.5 if is_recent else float(rng.integers(1, 90))
+        stays += [(subject, 0, [5, *rng.integers(6, len(TOKENS), 3).tolist()], [known, 0, 0, 0])]
+    stays += [(subject, 99, [6], [0.0]) for subject in range(400)]
+    write_seqset(folder, sorted(stays, key=lambda stay: stay[:2]), write_vocab(folder))
+    write_labels(folder, dies.tolist(), "bool", ("false", "true"), SPLIT)
+    table = read_table(folder / "labels.parquet", labels_schema("bool"))
+    for name, values in (
+        ("index_encounter", pa.array(2 * np.arange(400) + 1)),
+        ("predict_at", pa.array([100 * DAY_US] * 400, pa.timestamp("us"))),
+    ):
+        place = table.column_names.index(name)
+        table = table.set_column(place, table.schema.field(name), values.cast(table.schema.field(name).type))
+    metadata = {"task": table.schema.metadata[b"task"].decode()}
+    write_table(table, folder / "labels.parquet", labels_schema("bool"), made_by="t", metadata=metadata)
+
+    plain, windows = fit(folder, "plain"), fit(folder, "windows", counts="windows")
+
+    auroc = [
+        json.loads((out / "metrics.json").read_text())["test"]["auroc"]["value"] for out in (plain, windows)
+    ]
+    assert auroc[0] < 0.8 < 0.99 < auroc[1]
+    (first, *_) = json.loads((windows / "metrics.json").read_text())["importance"]
+    assert first["column"] == "0 to 1 days DX:0"
+    config = json.loads((windows / "config.json").read_text())
+    assert config["counts"] == "windows"
+    assert {(point["bagging_fraction"], point["bagging_freq"]) for point in config["grid"]} == {(0.7, 1)}
+    assert "nearer window" in (windows / "README.md").read_text()
+    plain_config = json.loads((plain / "config.json").read_text())
+    assert set(config) - set(plain_config) == {"counts"}
+    assert [point | config["grid"][k] for k, point in enumerate(plain_config["grid"])] == config["grid"]
+    assert set(plain_config["columns"]) <= set(config["columns"])
+    names = [read_predictions(out / "predictions.parquet").model for out in (plain, windows)]
+    assert names == ["mimic_made_up_lightgbm", "mimic_made_up_lightgbm_windows"]
+
+
+def test_bagging_makes_the_seeds_of_one_command_differ(folder):
+    folder, tokens = folder
+    rng = np.random.default_rng(1)
+    label = [(5 in row) ^ (rng.random() < 0.2) for row in tokens]
+    write_labels(folder, label, "bool", ("false", "true"), SPLIT)
+    paths = [f"--{name}={folder / name}" for name in ("seqset", "out")]
+    files = [f"--{name}={folder / name}.parquet" for name in ("labels", "vocab", "predictions")]
+
+    assert main(["lightgbm", *paths, *files, "--counts=windows", "--seeds=1,2"]) == 0
+
+    first, second = (
+        read_predictions(file).probability
+        for file in (folder / "predictions.parquet", predictions_of_seed(folder / "predictions.parquet", 2))
+    )
+    again = read_predictions(fit(folder, "again", 1, counts="windows") / "predictions.parquet").probability
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, second)
 
 
 def test_rare_training_columns_are_dropped():
@@ -276,15 +405,16 @@ def test_shards_of_another_vocabulary_are_refused(folder):
         fit(folder)
 
 
-def test_labels_after_the_prediction_change_no_feature(folder):
+@pytest.mark.parametrize("counts", ["plain", "windows"])
+def test_labels_after_the_prediction_change_no_feature(folder, counts):
     """Events after the prediction must not change the predictions."""
     folder, tokens = folder
     write_labels(folder, [5 in row for row in tokens], "bool", ("false", "true"), SPLIT)
-    first_probability = read_predictions(fit(folder) / "predictions.parquet").probability
+    first_probability = read_predictions(fit(folder, counts=counts) / "predictions.parquet").probability
     later = [(k, 0, row + [5] * 9, [0.0] * 8 + [2.0] * 9) for k, row in enumerate(tokens)]
     write_seqset(folder, later, write_vocab(folder))
     assert np.array_equal(
-        read_predictions(fit(folder) / "predictions.parquet").probability, first_probability
+        read_predictions(fit(folder, counts=counts) / "predictions.parquet").probability, first_probability
     )
 
 
