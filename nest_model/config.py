@@ -177,7 +177,7 @@ SYSTEMS = {
         "CEHR-BERT",
         "A flat encoder: all rows of a subject attend to each other, tokens between sets tell the time that "
         "passed, and each row is told the week and number of its set; trained to guess masked tokens (MLM).",
-        _MLM_ALONE
+        absent=_MLM_ALONE
         | {
             "cse_position": "days_since_first",
             "set_position": None,
@@ -185,7 +185,7 @@ SYSTEMS = {
             "time2vec_scale": 1.0,
         },
         # its blocks are as large as NEST's in `tiny` and `small`, its paper's in `paper`
-        {"tiny": {"d_ff": 282}, "small": {"d_ff": 1_146}, "paper": {"d_ff": 3_072}},
+        presets={"tiny": {"d_ff": 282}, "small": {"d_ff": 1_146}, "paper": {"d_ff": 3_072}},
     ),
 }
 
