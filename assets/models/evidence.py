@@ -20,14 +20,14 @@ from assets.models.common import (
     seed_flags,
 )
 from assets.models.pretrain import TABLES, pretrain, pretraining_code, pretraining_result
-from assets.resources import Workspace
+from assets.resources import Workspace, has_gpu
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import cached_step, step_key
 from nest_model.config import SYSTEMS
 from nest_model.evidence.rows import Names, Row, all_rows
-from nest_model.options import FineTuningOptions, PretrainingOptions
+from nest_model.options import FineTuningOptions, PretrainingOptions, preset_for
 from schemas.cards import FAILED, StepCard
 from schemas.errors import NestError
 from schemas.io.verify import verified
@@ -48,7 +48,7 @@ def evidence_assets(spec: SourceSpec, cohorts: Sequence[str]) -> list[dg.AssetsD
         return []
     return [
         *(pretraining_asset(source, row) for row in rows if row.is_pretrained_anew),
-        *(cell_asset(source, row, task) for row in rows for task in tasks if has_own_cell(row)),
+        *(cell_asset(source, row, task) for row in rows if has_own_cell(row) for task in row.tasks(tasks)),
         page_asset(source, rows, tasks),
     ]
 
@@ -85,8 +85,12 @@ def pretraining_asset(source: str, row: Row) -> dg.AssetsDefinition:
     def pretrained(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
-        options = PretrainingOptions.from_text(workspace.settings.pretraining)
-        own_flags = {"threads": 1, **row.pretraining_flags(options)}  # two steps run at the same time
+        settings = workspace.settings
+        options, preset = (
+            PretrainingOptions.from_text(settings.pretraining),
+            preset_for(settings.model, gpu=has_gpu()),
+        )
+        own_flags = {"threads": 1, **row.pretraining_flags(options, preset)}  # two steps run at the same time
         name = Names(source).pretrained(row)
         card = pretrain(context, workspace, pipes, source, name, own_flags, failures_are_results=True)
         return pretraining_result(workspace.layout(source).model(name), card)
@@ -186,7 +190,7 @@ def _make_cell(
 def page_asset(source: str, rows: Sequence[Row], tasks: Sequence[str]) -> dg.AssetsDefinition:
     """Return the asset `<source>_evidence`: the page over all cells."""
     pretrainings = {Names(source).pretrained(row) for row in rows if row.system is not None}
-    cells = [Names(source).cell(row, task) for row in rows if row.has_cells for task in tasks]
+    cells = [Names(source).cell(row, task) for row in rows for task in row.tasks(tasks)]
 
     @dg.asset(
         name=f"{source}_evidence",

@@ -29,7 +29,9 @@ COMPARED = ("auroc", "average_precision")
 def evidence(layout: Layout, rows: Sequence[Row], tasks: Sequence[str]) -> dict[str, Any]:
     """Return the content of the page: rows, and by task the cells; a cell that is missing has a reason."""
     names = Names(layout.root.name)
-    by_task = {task: _task(layout, names, rows, task) for task in tasks}
+    by_task = {
+        task: _task(layout, names, [row for row in rows if task in row.tasks(tasks)], task) for task in tasks
+    }
     _correct_for_many(by_task)
     costs = Costs(layout.seqset, layout.subjects)
     return {
@@ -75,8 +77,6 @@ def _task(layout: Layout, names: Names, rows: Sequence[Row], task: str) -> dict[
     models: dict[str, Predictions] = {}
     missing: dict[str, str] = {}
     for row in rows:
-        if not row.has_cells:
-            continue
         name = names.cell(row, task)
         file = layout.report(name) / "predictions.parquet"
         if is_written(file) and not _failure(layout, names, name):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from nest_model.config import SYSTEMS
+from nest_model.config import PRESETS, SYSTEMS
 from nest_model.options import PretrainingOptions
 from schemas.errors import NestError
 from schemas.near_names import near_name
@@ -17,6 +17,9 @@ from schemas.near_names import near_name
 Part = Literal["systems", "pretraining", "finetuning", "objectives"]
 """Which table of the page a row stands in: systems; ablations that are pretrained anew; ablations of the fine-tuning;
 objectives, which are judged without a task."""
+
+ABLATED_ON = ("mimic_mortality", "mimic_readmission", "mimic_long_stay")
+"""The cohorts of the paper's ablations."""
 
 OWN: Mapping[str, str] = MappingProxyType({})
 """The flags of a pretraining that differs by its system alone."""
@@ -34,6 +37,7 @@ class Row:
     pretraining: Mapping[str, str] | None = None  # flags; None: it starts from the source's pretrained NEST
     finetuning: Mapping[str, str] = field(default_factory=dict)  # flags of the command that makes a cell
     model_of_cohort: str | None = None  # the model every cohort has and which this row shows
+    layers: int = 1  # how many times the preset's
 
     @property
     def is_pretrained_anew(self) -> bool:
@@ -45,15 +49,27 @@ class Row:
         """Whether the row is fine-tuned or fitted on tasks."""
         return self.part != "objectives"
 
-    def pretraining_flags(self, options: PretrainingOptions) -> dict[str, str]:
-        """Return the flags of this row's pretraining: a run's options as far as the system has them, then its own."""
+    def tasks(self, cohorts: Sequence[str]) -> list[str]:
+        """Return those of a page's cohorts on which the row has cells: ablations on the paper's three, if there."""
+        ablated = [name for name in cohorts if name in ABLATED_ON]
+        if not self.has_cells:
+            return []
+        return list(cohorts) if self.part == "systems" or not ablated else ablated
+
+    def pretraining_flags(self, options: PretrainingOptions, preset: str) -> dict[str, str]:
+        """Return the flags of this row's pretraining: a run's options as far as the system has them, then its own.
+
+        Args:
+            preset: of the run, not `auto`.
+        """
         if self.system is None or self.pretraining is None:
             return {}
         absent = SYSTEMS[self.system].absent
         shared = {
             name: value for name, value in options.flags().items() if options.field_of(name) not in absent
         }
-        return {"system": self.system} | shared | dict(self.pretraining)
+        size = {} if self.layers == 1 else {"layers": str(self.layers * PRESETS[preset]["layers"])}
+        return {"system": self.system} | shared | size | dict(self.pretraining)
 
 
 @dataclass(frozen=True)
@@ -74,6 +90,66 @@ class Names:
 
 
 MLM_ONLY = MappingProxyType({"msm-weight": "0", "own-set-weight": "0"})
+
+
+FINETUNED_OTHERWISE = tuple(
+    Row(name, title, about, part="finetuning", finetuning=flags)
+    for name, title, about, flags in (
+        (
+            "linear_probe",
+            "Head alone",
+            "The encoder stays as pretrained; the task's head is trained.",
+            {"freeze": "embedding,swe,cse"},
+        ),
+        (
+            "shuffle",
+            "Past shuffled",
+            "The sets before the last trade their contents at random, in every split; their times stay.",
+            {"shuffle-sets": "True"},
+        ),
+        (
+            "cls",
+            "[CLS] alone",
+            "The head reads the last set's [CLS] alone, as in the paper.",
+            {"readout": "cls"},
+        ),
+        (
+            "last_set_mean",
+            "[CLS] → mean",
+            "The head reads the mean of the last set's events in place of its [CLS].",
+            {"readout": "mean_pool"},
+        ),
+        ("freeze_swe", "SWE frozen", "The set-wise blocks stay as pretrained.", {"freeze": "swe"}),
+        ("freeze_cse", "CSE frozen", "The cross-set blocks stay as pretrained.", {"freeze": "cse"}),
+    )
+)
+"""The paper's group A: one pretrained NEST, fine-tuned in several ways."""
+
+BUILT_OTHERWISE = tuple(
+    Row(f"{name}{suffix}", f"{title}{words}", about, part="pretraining", pretraining=flags, layers=layers)
+    for name, title, about, flags in (
+        (
+            "mean_pool",
+            "SWE → mean",
+            "A set's [CLS] reads its events as their mean, not by attention.",
+            {"set-wise": "mean_pool"},
+        ),
+        ("no_cse", "− CSE", "Sets do not see each other.", {"cross-set": "False"}),
+    )
+    for suffix, words, layers in (("", "", 1), ("_double", ", twice the layers", 2))
+)
+"""The paper's group B: without one kind of block, with as many layers or as many weights."""
+
+STUDY = {"layers": "3", "epochs": "10", "own-set-weight": "0"}
+OBJECTIVES = tuple(
+    Row(f"objective_{name}", title, about, part="objectives", pretraining=STUDY | flags)
+    for name, title, about, flags in (
+        ("msm", "MSM alone", "Three layers, ten epochs; sets alone are masked.", {"mlm-weight": "0"}),
+        ("mlm", "MLM alone", "Three layers, ten epochs; tokens alone are masked.", {"msm-weight": "0"}),
+        ("both", "MLM + MSM", "Three layers, ten epochs; both are masked.", {}),
+    )
+)
+"""The paper's study of MSM, judged by how well a masked set is predicted."""
 
 
 def all_rows() -> tuple[Row, ...]:
@@ -99,6 +175,17 @@ def all_rows() -> tuple[Row, ...]:
             system=None,
             model_of_cohort="lightgbm",
         ),
+        Row(
+            "lightgbm_windows",
+            "LightGBM, windows",
+            "Boosted trees on counts of every token in windows of time before the prediction, up to 1, 7, 30, 365 and "
+            "more days.",
+            system=None,
+            finetuning={"counts": "windows"},
+        ),
+        *FINETUNED_OTHERWISE,
+        *BUILT_OTHERWISE,
+        *OBJECTIVES,
     )
 
 

@@ -29,8 +29,8 @@ def test_nest_and_lightgbm_are_the_models_every_cohort_has():
 def test_a_run_s_options_reach_a_system_as_far_as_it_has_them():
     options = PretrainingOptions.from_text("epochs=2 position=days_since_prior msm_weight=0.5")
     rows = rows_by_name()
-    assert rows["bert"].pretraining_flags(options) == {"system": "bert", "epochs": "2"}
-    of_mlm = rows["nest_mlm"].pretraining_flags(options)
+    assert rows["bert"].pretraining_flags(options, "tiny") == {"system": "bert", "epochs": "2"}
+    of_mlm = rows["nest_mlm"].pretraining_flags(options, "tiny")
     assert of_mlm["msm-weight"] == "0", "what makes the row wins over the run's options"
     assert of_mlm["position"] == "days_since_prior"
 
@@ -51,3 +51,21 @@ def test_a_run_s_options_reach_a_system_as_far_as_it_has_them():
 def test_unknown_rows_and_tasks_are_refused_with_the_nearest(names, sentence):
     with pytest.raises(NestError, match=sentence):
         refuse_unknown(names, ["mimic_mortality", "mimic_long_stay"])
+
+
+def test_ablations_stand_on_the_paper_s_three_tasks_and_systems_on_all():
+    rows, tasks = rows_by_name(), ["mimic_mortality", "mimic_icd_chapter"]
+    assert rows["bert"].tasks(tasks) == tasks
+    assert rows["shuffle"].tasks(tasks) == ["mimic_mortality"]
+    assert rows["shuffle"].tasks(["my_cohort"]) == ["my_cohort"]
+    assert rows["objective_msm"].tasks(tasks) == []
+
+
+def test_an_ablation_with_twice_the_layers_doubles_the_presets():
+    rows = rows_by_name()
+    flags = rows["no_cse_double"].pretraining_flags(PretrainingOptions(), "tiny")
+    assert flags == {"system": "nest", "layers": "4", "cross-set": "False"}
+    assert rows["no_cse"].pretraining_flags(PretrainingOptions(), "tiny") == {
+        "system": "nest",
+        "cross-set": "False",
+    }
