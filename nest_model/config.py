@@ -187,6 +187,18 @@ SYSTEMS = {
         # its blocks are as large as NEST's in `tiny` and `small`, its paper's in `paper`
         presets={"tiny": {"d_ff": 282}, "small": {"d_ff": 1_146}, "paper": {"d_ff": 3_072}},
     ),
+    "heart": System(
+        "HEART",
+        "An encoder of sets whose attention is steered by learned relations of their tokens, by kind; sets attend to "
+        "each other; trained to guess masked tokens (MLM).",
+        absent=_MLM_ALONE
+        | {"cse_position": "index", "set_position": None, "time2vec": None, "time2vec_scale": 1.0},
+        presets={
+            "tiny": {"layers": 3, "d_ff": 124},
+            "small": {"layers": 6, "d_ff": 648},
+            "paper": {"layers": 10},
+        },
+    ),
 }
 
 ABLATIONS: Mapping[str, Any] = {"set_wise": "attention", "cross_set": True}

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.model.encoder import Encoder
+from nest_model.model.kinds import SPECIAL, KindAwareEncoder
 from nest_model.model.systems.nest import NestModel
+from schemas.tables.vocab import SPECIALS
 
 Kind = TypeVar("Kind", bound=Encoder)
 VOCAB_SIZE = 19
@@ -80,10 +82,13 @@ def seeded_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.
 
 
 def seeded(kind: type[Kind], config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> Kind:
-    """Return an encoder likewise."""
+    """Return an encoder likewise; its tokens are of all kinds, if it tells them apart."""
     torch.manual_seed(seed)
     model = kind(config).to(dtype)
     model.item_of_token.copy_(torch.arange(config.vocab_size) % 4 - 1)
+    if isinstance(model, KindAwareEncoder):
+        kinds = torch.arange(config.vocab_size) % SPECIAL
+        model.kind_of_token.copy_(kinds.index_fill(0, torch.arange(len(SPECIALS)), SPECIAL))
     with torch.no_grad():
         for weight in model.parameters():
             weight += 0.1 * torch.randn_like(weight)
