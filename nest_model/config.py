@@ -138,6 +138,7 @@ class System:
     presets: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict
     )  # fields of a preset in which it differs from NEST's
+    positions: str = "by row"  # what a model's card says of positions, if it is not NEST's
 
 
 _MLM_ALONE: dict[str, Any] = {
@@ -191,12 +192,33 @@ SYSTEMS = {
         "HEART",
         "An encoder of sets whose attention is steered by learned relations of their tokens, by kind; sets attend to "
         "each other; trained to guess masked tokens (MLM).",
+        positions="by the set's number",
         absent=_MLM_ALONE
         | {"cse_position": "index", "set_position": None, "time2vec": None, "time2vec_scale": 1.0},
         presets={
             "tiny": {"layers": 3, "d_ff": 124},
             "small": {"layers": 6, "d_ff": 648},
             "paper": {"layers": 10},
+        },
+    ),
+    "gt_behrt": System(
+        "GT-BEHRT",
+        "A graph of the distinct codes of each set, then a flat encoder of the sets, told their number and their days; "
+        "trained to guess masked nodes (NAM) and the node that a set lacks (MNP), without visit types.",
+        "nam_mnp",
+        positions="by the set's number and days",
+        absent=_MLM_ALONE
+        | {
+            "cse_position": "days_since_first",
+            "set_position": None,
+            "time2vec": None,
+            "time2vec_scale": 1.0,
+        },
+        # layers of BERT; sets are as wide as five nodes, and heads must divide that
+        presets={
+            "tiny": {"d_model": 80, "heads": 4, "d_ff": 152, "layers": 4},
+            "small": {"d_model": 320, "heads": 8, "d_ff": 656, "layers": 8},
+            "paper": {"d_model": 780, "heads": 10, "d_ff": 3_120, "layers": 12},
         },
     ),
 }

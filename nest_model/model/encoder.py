@@ -46,10 +46,10 @@ class Encoder(nn.Module, ABC):
     unused_in_tasks: ClassVar[tuple[str, ...]] = ()  # prefixes of the weights that only pretraining uses
     item_of_token: Tensor
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, *, token_width: int | None = None) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.embedding = nn.Embedding(config.vocab_size, token_width or config.d_model)
         self.register_buffer("item_of_token", torch.full((config.vocab_size,), NO_ITEM))
 
     @classmethod
@@ -64,6 +64,11 @@ class Encoder(nn.Module, ABC):
     def describe_tokens(self, tokens: pa.Table) -> None:
         """Take from a vocabulary, sorted by token id, what the encoder has to know of its tokens."""
         self.item_of_token.copy_(torch.from_numpy(MeasuredItems.of(tokens).item))
+
+    def token_vectors(self, tokens: Tensor) -> Tensor:
+        """Return the embedded tokens as readouts use them: i64 [any] → [any, d_model]."""
+        vectors: Tensor = self.embedding(tokens)
+        return vectors
 
     @property
     def vectors_per_patient(self) -> int:

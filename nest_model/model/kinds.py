@@ -31,8 +31,8 @@ class KindAwareEncoder(Encoder):
 
     kind_of_token: Tensor  # i64 [vocab_size], see `kind_of_tokens`
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: ModelConfig, *, token_width: int | None = None) -> None:
+        super().__init__(config, token_width=token_width)
         self.register_buffer("kind_of_token", torch.full((config.vocab_size,), SPECIAL))
 
     def describe_tokens(self, tokens: pa.Table) -> None:

@@ -180,7 +180,7 @@ class _Events:
         is_event = torch.ones_like(batch.tokens, dtype=torch.bool).index_fill(0, batch.cls_rows, False)
         rows = is_event.nonzero().squeeze(1)
         tokens = batch.tokens.index_select(0, rows)
-        embedded = encoder.embedding(tokens)
+        embedded = encoder.token_vectors(tokens)
         return cls(
             embedded=embedded,
             set_of_event=batch.set_of_row.index_select(0, rows),

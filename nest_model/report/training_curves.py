@@ -8,7 +8,14 @@ from matplotlib.figure import Figure
 from nest_model.report import figures
 from nest_model.training.guesses.table import levels
 
-TITLES = {"Training curve": "loss", "MLM": "mlm", "MSM (true KL)": "msm", "Own sets (KL)": "own"}
+TITLES = {
+    "Training curve": "loss",
+    "MLM": "mlm",
+    "MSM (true KL)": "msm",
+    "Own sets (KL)": "own",
+    "NAM": "nam",
+    "MNP": "mnp",
+}
 READOUTS = {"cls": "at [CLS]", "mask": "at [MASK]", "head": "by the set head"}
 SET_LISTS = "val_ndcg_at_10"
 

@@ -67,7 +67,7 @@ def pretrained_readme(
             *_paper_differences(card),
             "## On the validation subjects",
             markdown_table(table.rows(metrics, yardsticks, title)),
-            f"\n{table.WHAT_THEY_ARE}\n",
+            f"\n{table.explanation(yardsticks)}\n",
             *(f"- **{sentence}**" for sentence in (*not_judged, *not_learnt)),
             "",
             _LIMITS,
@@ -112,7 +112,7 @@ def _paper_differences(card: "ModelCard") -> list[str]:
 
 def _model(card: "ModelCard") -> list[str]:
     model = card.model
-    positions = _positions(model) if card.system == "nest" else "positions by row"
+    positions = _positions(model) if card.system == "nest" else f"positions {SYSTEMS[card.system].positions}"
     return [
         "## Model",
         f"{model.layers} layers, d {model.d_model}, {model.heads} heads, feed-forward {model.d_ff}, "

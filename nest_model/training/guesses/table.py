@@ -7,6 +7,8 @@ NAMES = {
     "val_loss": "Loss, its parts as weighed",
     "val_mlm": "MLM loss, nats a token ↓",
     "val_msm": "MSM loss (true KL), nats a set ↓",
+    "val_nam": "NAM loss, nats a masked node ↓",
+    "val_mnp": "MNP loss, nats a set that lacks a node ↓",
     "val_own": "Own sets, KL in nats a seen set ↓",
     "val_recall_at_10_cls": "Set prediction: Recall@10 at [CLS] ↑",
     "val_ndcg_at_10_cls": "Set prediction: NDCG@10 at [CLS] ↑",
@@ -27,6 +29,16 @@ WHAT_THEY_ARE = (
     "mean distribution, for lists the ten tokens that most sets hold (by tokens: the ten most common). Mixture: the "
     "constant and the contents of the same subject's visible sets, with weights fitted on training subjects."
 )
+
+OF_NODES = (
+    "Compared with a model-free guess at the same nodes, the same for everybody: a code as often as sets of the "
+    "training subjects hold it."
+)
+
+
+def explanation(yardsticks: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return what the guesses are."""
+    return OF_NODES if "val_nam" in yardsticks or "val_mnp" in yardsticks else WHAT_THEY_ARE
 
 
 def rows(

@@ -14,7 +14,12 @@ _WHAT_TO_DO = (
     "“Is anything learnt?”."
 )
 _OF_SETS = {"val_msm", SET_LISTS}
-_NATS = {"val_mlm": ("MLM", "nats a token"), "val_msm": ("MSM", "nats a set")}
+_NATS = {
+    "val_mlm": ("MLM", "nats a token"),
+    "val_msm": ("MSM", "nats a set"),
+    "val_nam": ("NAM", "nats a node"),
+    "val_mnp": ("MNP", "nats a set"),
+}
 
 
 def not_learnt(

@@ -35,7 +35,7 @@ def small_config(system: str, **changes) -> ModelConfig:
     return ModelConfig.preset("tiny", VOCAB_SIZE, system=system, **sizes)
 
 
-SMALL: dict[str, dict[str, int]] = {}
+SMALL: dict[str, dict[str, int]] = {"gt_behrt": {"d_model": 40, "heads": 2, "d_ff": 24, "layers": 2}}
 """Sizes of systems whose width is not free."""
 
 

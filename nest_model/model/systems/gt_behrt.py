@@ -1,0 +1,231 @@
+"""GT-BEHRT without visit types: a graph transformer in each set, then BERT over the sets of a patient.
+
+Poulain & Beheshti, Graph transformers on EHRs (ICLR 2024): the distinct codes of a set and a node of the set itself are
+a graph in which every node is joined to every other. Edges have a type, by the kinds of their ends; the type's vector
+is added to the key and to the value of the node at the other end. The set's node, joined with the set's number and its
+days, is the set's row in BERT.
+
+An edge's vector depends on the node that attends and on the kind at the other end alone. So the part of a score, or of
+a value, that comes from edges is a few more columns of queries, keys and values: nothing is made for each pair.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nest_model.config import ModelConfig
+from nest_model.data.packed import PackedBatch
+from nest_model.data.packed import offsets as offsets_of
+from nest_model.model.attention import AttentionPlan, plan_attention
+from nest_model.model.encoder import ReadRows
+from nest_model.model.kinds import NUM_KINDS, SPECIAL, KindAwareEncoder
+from nest_model.model.layers import EncoderBlock, PostNormBlock, compute_dtype, initialise, rotation
+from schemas.errors import NestError
+from schemas.tables.vocab import SPECIALS
+
+GRAPH_LAYERS = 3
+GRAPH_HEADS = 2
+PARTS = 5
+"""A set's row in BERT is as wide as five nodes, as in the paper, which joins five parts."""
+
+JOINED_PARTS = 3
+"""The parts that are joined here: the set's node, its number and its days; type and day of year are not in a batch."""
+
+EDGE_TYPES = SPECIAL * (SPECIAL + 1) // 2 + 1
+"""One for each unordered pair of kinds of codes, and one for the set's node, or another special, with any."""
+
+_COLUMNS = 8  # the kernels need a head width that is a multiple of 8
+
+
+def edge_types() -> Tensor:
+    """Return the type of the edge between two kinds, i64 [kinds, kinds]; it is the same in both directions."""
+    types = torch.full((NUM_KINDS, NUM_KINDS), EDGE_TYPES - 1)
+    first, second = torch.triu_indices(SPECIAL, SPECIAL)
+    types[first, second] = types[second, first] = torch.arange(EDGE_TYPES - 1)
+    return types
+
+
+def node_width(config: ModelConfig) -> int:
+    """Return the width of a node.
+
+    Raises:
+        NestError: a set's row cannot be cut into parts with two heads each.
+    """
+    if config.d_model % (PARTS * GRAPH_HEADS):
+        raise NestError(
+            f"model config: d_model must be a multiple of {PARTS * GRAPH_HEADS} for gt_behrt, and is {config.d_model}."
+        )
+    return config.d_model // PARTS
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """The nodes of a batch: of each set its own, its distinct codes, and each special token of its events."""
+
+    tokens: Tensor  # i64 [nodes], set by set
+    kinds: Tensor  # i64 [nodes]
+    offsets: Tensor  # i64 [sets + 1], in nodes
+    node_of_row: Tensor  # i64 [rows of the batch]
+
+    @classmethod
+    def of(cls, batch: PackedBatch, kinds: Tensor) -> Self:
+        """Merge the rows of a set with the same code; `kinds` i64 [rows]."""
+        rows = torch.arange(len(batch.tokens), device=kinds.device)
+        base = len(rows) + int(batch.tokens.max()) + 1
+        # [UNK] and [MASK] each stand for a code of their own, so they are numbered by row; [CLS] comes first
+        code = torch.where(batch.tokens < len(SPECIALS), rows, len(rows) + batch.tokens)
+        keys, node_of_row = torch.unique(batch.set_of_row * base + code, return_inverse=True)
+        row_of_node = torch.zeros_like(keys).scatter_(0, node_of_row, rows)
+        counts = torch.bincount(keys // base, minlength=batch.sets)
+        return cls(batch.tokens[row_of_node], kinds[row_of_node], offsets_of(counts), node_of_row)
+
+
+@dataclass(frozen=True)
+class EdgePlan:
+    """Attention within graphs, with edges: an AttentionPlan whose keys and values are those of nodes alone."""
+
+    plan: AttentionPlan
+    types: Tensor  # i64 [nodes, kinds], of the edge from a node to one of each kind
+    kinds: Tensor  # [nodes, kinds], 1 at the node's kind
+    edges: Tensor  # [edge types, heads, d_head]
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Attend within each graph; see AttentionPlan."""
+        d_head, dtype = query.shape[-1], query.dtype
+        edges, types = self.edges.to(dtype), self.types[:, None].expand(-1, query.shape[1], -1)
+        of_edges = torch.einsum("nhd,thd->nht", query, edges).gather(2, types)
+        width = math.ceil((d_head + NUM_KINDS) / _COLUMNS) * _COLUMNS
+        padding = (0, width - d_head - NUM_KINDS)
+        kinds = self.kinds.to(dtype)[:, None].expand_as(of_edges)
+        # the plan divides scores by the root of the width that it sees
+        wide_query = F.pad(torch.cat([query, of_edges], dim=2), padding) * math.sqrt(width / d_head)
+        wide_key, wide_value = (F.pad(torch.cat([rows, kinds], dim=2), padding) for rows in (key, value))
+        outputs = self.plan.attend(wide_query, wide_key, wide_value)
+        shares_of_kinds = outputs[..., d_head : d_head + NUM_KINDS]
+        shares = outputs.new_zeros(*query.shape[:2], len(edges)).scatter_add(2, types, shares_of_kinds)
+        return outputs[..., :d_head] + torch.einsum("nht,thd->nhd", shares, edges)
+
+
+class GraphLayer(nn.Module):
+    """A block over the nodes of each graph, with a vector for each type of edge."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.block = EncoderBlock(width, GRAPH_HEADS, width)
+        self.edges = nn.Parameter(torch.randn(EDGE_TYPES, width) * width**-0.5)
+
+    def forward(self, nodes: Tensor, plan: AttentionPlan, types: Tensor, kinds: Tensor) -> Tensor:
+        """Return all nodes, [nodes, width]; see EdgePlan."""
+        edges = self.edges.unflatten(1, (GRAPH_HEADS, -1))
+        outputs: Tensor = self.block(nodes, EdgePlan(plan, types, kinds, edges), None)
+        return outputs
+
+
+class GtBehrt(KindAwareEncoder):
+    """GT-BEHRT with a head for missing nodes; its tokens and nodes are a fifth as wide as its sets."""
+
+    system = "gt_behrt"
+    objective = "nam_mnp"
+    depends_on = frozenset({"days"})
+    unused_in_tasks = ("missing_node.",)
+    edge_types: Tensor  # i64 [kinds, kinds]
+
+    def __init__(self, config: ModelConfig) -> None:
+        width, d_model = node_width(config), config.d_model
+        super().__init__(config, token_width=width)
+        self.register_buffer("edge_types", edge_types(), persistent=False)
+        self.kind_embedding = nn.Embedding(NUM_KINDS, width)
+        graph_layers = nn.ModuleList(GraphLayer(width) for _ in range(GRAPH_LAYERS))
+        self.graph_layers = cast("Sequence[GraphLayer]", graph_layers)
+        self.node_norm = nn.LayerNorm(width, bias=False)
+        self.join = nn.Linear(JOINED_PARTS * width, d_model)
+        self.join_norm = nn.LayerNorm(d_model)
+        blocks = nn.ModuleList(
+            PostNormBlock(d_model, config.heads, config.d_ff) for _ in range(config.layers)
+        )
+        self.blocks = cast("Sequence[PostNormBlock]", blocks)
+        self.missing_node = nn.Linear(d_model, width)
+        initialise(self, [layer.block for layer in self.graph_layers])
+        for embedding in (self.embedding, self.kind_embedding):
+            nn.init.normal_(embedding.weight, std=width**-0.5)
+
+    @classmethod
+    def num_parameters(cls, config: ModelConfig) -> int:
+        """Return the number of parameters of a model of this shape, without building it."""
+        g, d, d_ff = node_width(config), config.d_model, config.d_ff
+        graph = (
+            NUM_KINDS * g + GRAPH_LAYERS * (4 * g * g + 3 * g * g + 2 * g) + GRAPH_LAYERS * EDGE_TYPES * g + g
+        )
+        join = JOINED_PARTS * g * d + d + 2 * d
+        block = 4 * d * d + 2 * d * d_ff + 9 * d + d_ff
+        return config.vocab_size * g + graph + join + config.layers * block + d * g + g
+
+    def token_vectors(self, tokens: Tensor) -> Tensor:
+        """Return embedded tokens with zeros after them: i64 [any] → [any, d_model]."""
+        return self._widen(self.embedding(tokens))
+
+    def read(self, batch: PackedBatch, rows: Tensor) -> ReadRows:
+        """Return for [CLS] rows their set's row in BERT, and for others their node with zeros after it."""
+        graphs, nodes = self.nodes(batch, self.kind_of_token[batch.tokens])
+        is_cls = torch.zeros(len(batch.tokens), dtype=torch.bool, device=rows.device)
+        is_cls = is_cls.index_fill_(0, batch.cls_rows, True)
+        hidden_states = torch.cat([self.sets(batch, graphs, nodes), self._widen(nodes)])
+        place = torch.where(is_cls, batch.set_of_row, batch.sets + graphs.node_of_row).index_select(0, rows)
+        places, place = torch.unique(place, return_inverse=True)
+        return ReadRows(hidden_states.index_select(0, places), place)
+
+    def nodes(self, batch: PackedBatch, kinds: Tensor) -> tuple[Graphs, Tensor]:
+        """Return the graphs and their nodes after the graph layers, [nodes, node width].
+
+        Args:
+            kinds: i64 [rows]; of a masked code its own, for a node keeps its kind.
+        """
+        graphs = Graphs.of(batch, kinds)
+        nodes: Tensor = self.embedding(graphs.tokens) + self.kind_embedding(graphs.kinds)
+        plan = plan_attention(graphs.offsets, dtype=compute_dtype(nodes))
+        types, is_kind = self.edge_types[graphs.kinds], F.one_hot(graphs.kinds, NUM_KINDS)
+        for layer in self.graph_layers:
+            nodes = layer(nodes, plan, types, is_kind)
+        return graphs, self.node_norm(nodes)
+
+    def sets(self, batch: PackedBatch, graphs: Graphs, nodes: Tensor) -> Tensor:
+        """Return the row of each set in BERT, [sets, d_model]."""
+        numbers = torch.arange(batch.sets, device=nodes.device)
+        numbers = numbers - batch.subject_offsets[:-1].repeat_interleave(batch.subject_offsets.diff())
+        of_sets = nodes.index_select(0, graphs.node_of_row[batch.cls_rows])
+        parts = [of_sets, *(sinusoids(at, of_sets) for at in (numbers, batch.days))]
+        rows: Tensor = self.join_norm(self.join(torch.cat(parts, dim=1)))
+        # few rows, whose heads may be of a width that the other kernels do not take
+        plan = plan_attention(batch.subject_offsets, dtype=compute_dtype(rows), backend="sdpa")
+        for block in self.blocks:
+            rows = block(rows, plan)
+        return rows
+
+    def _widen(self, vectors: Tensor) -> Tensor:
+        return F.pad(vectors, (0, self.config.d_model - vectors.shape[1]))
+
+    def parts(self) -> dict[str, list[nn.Module]]:
+        """Return the embeddings of tokens and kinds, the graph layers, and BERT with its input."""
+        return {
+            "embedding": [self.embedding, self.kind_embedding],
+            "swe": [*self.graph_layers, self.node_norm],
+            "cse": [self.join, self.join_norm, *self.blocks],
+        }
+
+    def units(self) -> Sequence[nn.Module]:
+        """Return the layers of graphs and the blocks of BERT."""
+        return [*self.graph_layers, *self.blocks]
+
+
+def sinusoids(positions: Tensor, like: Tensor) -> Tensor:
+    """Return sines and cosines of positions, as wide as the rows of `like` (Vaswani et al. 2017): [sets, width]."""
+    factors = rotation(positions, like.shape[1], like.dtype)
+    return torch.view_as_real(factors).flatten(1).to(like.dtype)
+
+
+ENCODER = GtBehrt

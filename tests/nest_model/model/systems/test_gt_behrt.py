@@ -1,0 +1,191 @@
+"""GT-BEHRT's edges without a vector for each pair, its graphs, what its objective hides, and its sizes."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest_model.config import ModelConfig
+from nest_model.data.packed import PackedBatch
+from nest_model.model.attention import plan_attention
+from nest_model.model.systems.gt_behrt import EDGE_TYPES, EdgePlan, GtBehrt, edge_types
+from nest_model.training.objectives.nam_mnp import MaskedAndMissingNodes, corrupt_graphs
+from schemas.errors import NestError
+from schemas.tables.vocab import CLS, MASK, UNK
+from tests.support.factories.ragged import MAX_SET_ROWS, VOCAB_SIZE, ragged_batch, seeded, subjects
+from tests.support.references import gt_behrt as reference
+
+CONFIG = ModelConfig.preset(
+    "tiny", VOCAB_SIZE, system="gt_behrt", d_model=40, heads=2, d_ff=24, layers=2, max_set_rows=MAX_SET_ROWS
+)
+
+
+def one_patient(*sets: list[int]) -> PackedBatch:
+    events = torch.tensor([token for tokens in sets for token in tokens])
+    counts = torch.tensor([len(tokens) for tokens in sets])
+    days = torch.arange(len(sets)).double()
+    return PackedBatch.from_events(events, torch.zeros(len(events)), counts, torch.tensor([len(sets)]), days)
+
+
+def corrupt(batch: PackedBatch, seed: int = 0, share: float = 0.3):
+    return corrupt_graphs(batch, torch.Generator().manual_seed(seed), share)
+
+
+def test_edges_without_a_vector_for_each_pair_equal_edges_with_one_and_so_do_gradients():
+    torch.manual_seed(0)
+    offsets, kinds = torch.tensor([0, 30, 31, 63]), torch.randint(0, 5, (63,))
+    query, key, value = (torch.randn(63, 2, 6, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    edges = torch.randn(EDGE_TYPES, 2, 6, dtype=torch.float64, requires_grad=True)
+    directions = torch.randn(63, 2, 6, dtype=torch.float64)
+    plan = plan_attention(offsets, dtype=torch.float64)
+    is_kind = torch.nn.functional.one_hot(kinds, 5)
+    outputs = EdgePlan(plan, edge_types()[kinds], is_kind, edges).attend(query, key, value)
+
+    parts = []
+    for first, end in pairwise(offsets.tolist()):
+        rows = slice(first, end)
+        of_kinds = kinds[rows].tolist()
+        types = torch.tensor([[reference.edge_type(a, b) for b in of_kinds] for a in of_kinds])
+        keys, values = key[rows] + edges[types], value[rows] + edges[types]  # [n, n, heads, d_head]
+        scores = torch.einsum("nhd,nmhd->nmh", query[rows], keys) / 6**0.5
+        parts.append(torch.einsum("nmh,nmhd->nhd", scores.softmax(1), values))
+
+    expected, inputs = torch.cat(parts), [query, key, value, edges]
+    torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-13)
+    gradients, wanted = (
+        torch.autograd.grad((output * directions).sum(), inputs) for output in (outputs, expected)
+    )
+    torch.testing.assert_close(gradients, wanted, rtol=0, atol=1e-12)
+
+
+def test_types_of_edges_are_unordered_pairs_of_kinds_of_codes_and_one_of_specials():
+    types = edge_types()
+    assert torch.equal(types, types.T)
+    assert types[:4, :4].triu().unique().tolist() == list(range(10))
+    assert types[4].tolist() == types[:, 4].tolist() == [10] * 5
+
+
+@given(subjects, st.integers(0, 1000))
+def test_rows_of_events_are_their_nodes_which_equal_codes_share(sizes, seed):
+    batch, encoder = ragged_batch(sizes, seed), seeded(GtBehrt, CONFIG, seed)
+    weights = {name: weight.detach() for name, weight in encoder.named_parameters()}
+    with torch.no_grad():
+        read = encoder.read(batch, torch.arange(len(batch.tokens)))
+    rows = read.hidden_states[read.place]
+    for first, end in pairwise(batch.set_offsets.tolist()):
+        tokens = batch.tokens[first:end].tolist()
+        nodes = reference.distinct(tokens)
+        expected = reference.encode_graph(encoder, weights, nodes)
+        for row, token in enumerate(tokens[1:], start=first + 1):
+            torch.testing.assert_close(rows[row, :8], expected[nodes.index(token)], rtol=0, atol=1e-12)
+            assert not rows[row, 8:].any()
+
+
+def test_a_code_twice_in_a_set_is_one_node_and_an_unknown_code_each_time_another():
+    encoder = seeded(GtBehrt, CONFIG)
+    once, twice = (encoder.patients(one_patient([7, 9, *more])) for more in ([], [9, 7]))
+    torch.testing.assert_close(twice, once, rtol=0, atol=1e-12)
+    once, twice = (encoder.patients(one_patient([7, UNK, *more])) for more in ([], [UNK]))
+    assert float((twice - once).detach().abs().max()) > 1e-6
+
+
+def test_a_missing_node_is_guessed_without_the_code_that_is_missing():
+    """The guess stays what it is, whatever code was removed, and however often the set had it."""
+    encoder = seeded(GtBehrt, CONFIG)
+    corrupted = corrupt(one_patient([7, 7, 9, 7], [8, 10]), share=0.0)
+    assert corrupted.lacking_sets.tolist() == [0, 1]
+    assert set(corrupted.batch.tokens.tolist()) & set(corrupted.missing.tolist()) == set()
+    hidden = {}
+    for code in (7, 11):  # in place of the code that the first set lacks
+        sets = [[code if token == corrupted.missing[0] else token for token in [7, 7, 9, 7]], [8, 10]]
+        again = corrupt(one_patient(*sets), share=0.0)
+        graphs, nodes = encoder.nodes(again.batch, encoder.kind_of_token[again.codes])
+        hidden[int(again.missing[0])] = encoder.sets(again.batch, graphs, nodes)
+    first, second = hidden.values()
+    assert len(hidden) == 2
+    assert torch.equal(first, second)
+
+
+@given(subjects, st.integers(0, 1000))
+def test_sets_of_two_codes_or_more_lack_one_and_no_masked_code_is_seen(sizes, seed):
+    batch = ragged_batch(sizes, seed)
+    corrupted = corrupt(batch, seed)
+    lacking = dict(zip(corrupted.lacking_sets.tolist(), corrupted.missing.tolist(), strict=True))
+    masked = set(corrupted.masked_rows.tolist())
+    for index in range(batch.sets):
+        before = batch.tokens[batch.set_offsets[index] + 1 : batch.set_offsets[index + 1]].tolist()
+        codes = {token for token in before if token > MASK}
+        rows = range(*corrupted.batch.set_offsets[index : index + 2].tolist())
+        after, names = corrupted.batch.tokens[rows.start : rows.stop].tolist(), corrupted.codes[list(rows)]
+        assert after[0] == CLS
+        assert (index in lacking) == (bool(codes) and len(codes) + before.count(UNK) > 1)
+        assert after.count(UNK) == before.count(UNK)
+        seen = [token for token in after if token > MASK]
+        hidden = [int(corrupted.codes[row]) for row in rows if row in masked]
+        assert after.count(MASK) == len(hidden)
+        assert sorted([*seen, *hidden, *([lacking[index]] if index in lacking else [])]) == sorted(codes)
+        assert all(a in (MASK, b) for a, b in zip(after, names.tolist(), strict=True))
+
+
+def test_a_masked_node_keeps_its_kind_and_nothing_else_of_its_code():
+    batch, encoder = one_patient([7, 8, 9, 10, 11, 12]), seeded(GtBehrt, CONFIG)
+    corrupted = corrupt(batch, share=0.5)
+    row = int(corrupted.masked_rows[0])
+    kinds = encoder.kind_of_token[corrupted.codes]
+    same_kind = torch.arange(5, VOCAB_SIZE)[encoder.kind_of_token[5:] == kinds[row]]
+    other_kind = torch.arange(5, VOCAB_SIZE)[encoder.kind_of_token[5:] != kinds[row]]
+
+    def nam(code):
+        codes = corrupted.codes.index_fill(0, torch.tensor([row]), int(code))
+        part = replace(corrupted, codes=codes)
+        return encoder.nodes(part.batch, encoder.kind_of_token[part.codes])[1]
+
+    assert torch.equal(nam(same_kind[0]), nam(same_kind[1]))
+    assert float((nam(same_kind[0]) - nam(other_kind[0])).detach().abs().max()) > 1e-6
+
+
+def test_losses_are_means_over_masked_and_missing_nodes_of_the_vocabulary_by_the_tied_head():
+    batch, encoder = ragged_batch([[4, 6], [5, 0, 3]]), seeded(GtBehrt, CONFIG)
+    objective = MaskedAndMissingNodes(replace(CONFIG, mlm_weight=0.5))
+    corrupted = objective.corrupt(batch, torch.Generator().manual_seed(0))
+    losses = objective.losses(encoder, corrupted, objective.counts(corrupted))
+
+    graphs, nodes = encoder.nodes(corrupted.batch, encoder.kind_of_token[corrupted.codes])
+    masked = nodes[graphs.node_of_row[corrupted.masked_rows]]
+    missing = encoder.missing_node(encoder.sets(corrupted.batch, graphs, nodes)[corrupted.lacking_sets])
+    nam, mnp = (
+        torch.nn.functional.cross_entropy(rows @ encoder.embedding.weight.T, tokens)
+        for rows, tokens in ((masked, corrupted.masked), (missing, corrupted.missing))
+    )
+    for name, loss in {"nam": nam, "mnp": mnp, "loss": 0.5 * nam + mnp}.items():
+        torch.testing.assert_close(losses[name], loss.detach() if name != "loss" else loss)
+
+
+def test_the_papers_size_has_the_announced_parameters():
+    config = ModelConfig.preset("paper", 20_377, system="gt_behrt")
+    with torch.device("meta"):
+        built = sum(weight.numel() for weight in GtBehrt(config).parameters())
+    g, h = 156, 780
+    block = 4 * h * h + 2 * h * 3_120 + 9 * h + 3_120
+    without_head = (
+        20_377 * g + 39 * g + 3 * (4 * g * g + 3 * g * g + 2 * g) + (3 * g * h + h) + 2 * h + 12 * block
+    )
+    assert without_head == 91_795_548
+    assert GtBehrt.num_parameters(config) == built == without_head + h * g + g
+
+
+@pytest.mark.parametrize("preset", ["tiny", "small"])
+def test_smaller_presets_have_as_many_parameters_in_blocks_as_nest(preset):
+    config, nest = (ModelConfig.preset(preset, 1_000, system=system) for system in ("gt_behrt", "nest"))
+    block = 4 * nest.d_model**2 + 3 * nest.d_model * nest.d_ff + 2 * nest.d_model
+    width = config.d_model // 5
+    in_blocks = GtBehrt.num_parameters(config) - 1_000 * width - (config.d_model * width + width)
+    assert in_blocks == pytest.approx(2 * nest.layers * block, rel=0.002)
+
+
+def test_a_width_that_five_nodes_with_two_heads_do_not_fill_is_refused():
+    with pytest.raises(NestError, match="d_model must be a multiple of 10 for gt_behrt, and is 16"):
+        GtBehrt.num_parameters(replace(CONFIG, d_model=16))
