@@ -26,6 +26,11 @@ class EncoderBlock(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(d_model, bias=False)
         self.feed_forward = GeGLU(d_model, d_ff)
 
+    @property
+    def residual_outputs(self) -> tuple[nn.Linear, nn.Linear]:
+        """The layers whose outputs are added to the rows."""
+        return self.attention.out, self.feed_forward.out
+
     def forward(
         self, rows: Tensor, plan: AttentionPlan, rotation: Tensor | None, query_rows: Tensor | None = None
     ) -> Tensor:
@@ -56,6 +61,11 @@ class PostNormBlock(nn.Module):
         self.inner = nn.Linear(d_model, d_ff)
         self.out = nn.Linear(d_ff, d_model)
         self.feed_forward_norm = nn.LayerNorm(d_model)
+
+    @property
+    def residual_outputs(self) -> tuple[nn.Linear, nn.Linear]:
+        """The layers whose outputs are added to the rows."""
+        return self.attention.out, self.out
 
     def forward(self, rows: Tensor, plan: AttentionPlan, query_rows: Tensor | None = None) -> Tensor:
         """Return the block's output at the query rows, [queries, d_model]; see EncoderBlock."""
@@ -162,7 +172,7 @@ def compute_dtype(rows: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
 
 
-def initialise(module: nn.Module, blocks: Sequence[EncoderBlock]) -> None:
+def initialise(module: nn.Module, blocks: Sequence[EncoderBlock | PostNormBlock]) -> None:
     """Initialise every linear weight of a module that holds these blocks.
 
     Weights are normal with standard deviation 1 / √inputs, divided by √(2 · blocks) if they write to the residual
@@ -175,5 +185,5 @@ def initialise(module: nn.Module, blocks: Sequence[EncoderBlock]) -> None:
                 nn.init.zeros_(linear.bias)
     with torch.no_grad():
         for block in blocks:
-            for output in (block.attention.out, block.feed_forward.out):
+            for output in block.residual_outputs:
                 output.weight /= math.sqrt(2 * len(blocks))

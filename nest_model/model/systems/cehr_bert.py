@@ -67,11 +67,11 @@ class CehrBert(Encoder):
         self.segment = nn.Embedding(SEGMENTS, d)
         blocks = nn.ModuleList(PostNormBlock(d, config.heads, config.d_ff) for _ in range(2 * config.layers))
         self.blocks = cast("Sequence[PostNormBlock]", blocks)
-        initialise(self, [])
+        initialise(self, self.blocks)
         for table in (self.embedding, self.own_embedding, self.segment):
             nn.init.normal_(table.weight, std=d**-0.5)
         with torch.no_grad():
-            self.join.weight[:, d:] *= d**-0.5  # the sines would drown the tokens, which are as small as that
+            self.join.weight[:, :d] *= d**0.5  # tokens start that much smaller than the sines beside them
 
     @classmethod
     def num_parameters(cls, config: ModelConfig) -> int:

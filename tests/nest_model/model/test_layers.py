@@ -1,8 +1,9 @@
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest_model.model.layers import Time2Vec, rotate, rotation
+from nest_model.model.layers import EncoderBlock, PostNormBlock, Time2Vec, initialise, rotate, rotation
 
 days = st.floats(-1e4, 1e4, allow_nan=False)
 
@@ -53,3 +54,18 @@ def test_time2vec_is_multiplied_by_its_scale():
     times = torch.tensor([0.5, 7.0])
 
     torch.testing.assert_close(Time2Vec(8, scale=0.25)(times), 0.25 * Time2Vec(8, scale=1.0)(times))
+
+
+@pytest.mark.parametrize("kind", [EncoderBlock, PostNormBlock])
+def test_what_is_added_to_the_rows_starts_smaller_the_more_blocks_there_are(kind):
+    torch.manual_seed(0)
+    blocks = torch.nn.ModuleList(kind(64, 4, 256) for _ in range(8))
+    initialise(blocks, list(blocks))
+    for block in blocks:
+        projection = block.attention.query_key_value
+        assert float(projection.weight.std()) == pytest.approx(64**-0.5, rel=0.05)
+        for output in block.residual_outputs:
+            assert float(output.weight.std()) == pytest.approx(output.in_features**-0.5 / 4, rel=0.05)
+        residual = {id(output.weight) for output in block.residual_outputs}
+        assert len(residual) == 2
+        assert all(output.weight.shape[0] == 64 for output in block.residual_outputs)

@@ -72,6 +72,20 @@ def test_a_row_joins_its_token_with_the_week_and_number_of_its_set():
     torch.testing.assert_close(second_vs, joined + model.segment.weight[2], rtol=0, atol=1e-12)
 
 
+def test_tokens_outweigh_times_at_the_start_and_fill_the_gelu():
+    """Times are a few numbers that a whole set shares; where they outweigh the token, nothing of it is learnt."""
+    torch.manual_seed(0)
+    model = CehrBert(ModelConfig.preset("tiny", 1_000, system="cehr_bert"))
+    d = model.config.d_model
+    with torch.no_grad():
+        token_part = model.embedding.weight @ model.join.weight[:, :d].T
+        days = torch.linspace(0, 500, 1_000)
+        times = torch.cat([part(days) for part in (*model.times, model.times[0])], dim=1)
+        time_part = times @ model.join.weight[:, d:].T
+    assert 0.5 < float(token_part.std()) < 1.5
+    assert float(time_part.std()) < float(token_part.std())
+
+
 def test_segments_alternate_and_are_0_between_sets():
     batch, model = two_patients(), seeded(CehrBert, CONFIG)
     with torch.no_grad():
