@@ -8,7 +8,7 @@ of the five draws.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,11 +17,12 @@ from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import Score
-from nest_model.model.attention_shares import CLASSES, SETS_BACK, attention_profiles
+from nest_model.model.attention_shares import CLASSES, SETS_BACK, SetEncoder, attention_profiles
 from nest_model.model.encoder import Encoder
-from nest_model.model.systems.nest import NestModel
 from nest_model.options import BLOCKS
 from schemas.suppress import SMALLEST_SHOWN
+
+Model = TypeVar("Model", bound=Encoder)
 
 DRAWS = 5
 """How many times untrained weights are drawn."""
@@ -41,7 +42,7 @@ def attention_beside_nulls(
         same means of how many sets farther back the last set looks than an even share. None for an encoder that does
         not have, as NEST does, blocks that look within sets alone and blocks that look across them alone.
     """
-    if not isinstance(model, NestModel) or set(model.parts()) != set(BLOCKS):
+    if not isinstance(model, SetEncoder) or set(model.parts()) != set(BLOCKS):
         return None
     profiles = attention_profiles(model, seqsets, selection, row_budget=row_budget)
     untrained_draws = [
@@ -64,12 +65,12 @@ def attention_beside_nulls(
     }
 
 
-def untrained_like(model: NestModel, seed: int) -> NestModel:
+def untrained_like(model: Model, seed: int) -> Model:
     """Return a freshly initialized model of the same config, without touching torch's global random generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        untrained: NestModel = NestModel(model.config).to(model.embedding.weight.device)
-    return untrained
+        untrained = type(model)(model.config)
+    return untrained.to(model.embedding.weight.device)
 
 
 def _layers_and_means(

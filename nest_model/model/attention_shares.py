@@ -4,18 +4,20 @@ Attention sums values by its weights. With one-hot classes of the rows as values
 which a fused kernel never exposes. Attention weights are not explanations.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, micro_batches, pack
 from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 from nest_model.model.attention import AttentionPlan, plan_attention
-from nest_model.model.systems.nest import NestModel
 from schemas.tables.events import KINDS
 
 CLASSES = ("[CLS]", *KINDS)
@@ -24,6 +26,27 @@ CLASSES = ("[CLS]", *KINDS)
 FARTHEST = 7  # sets back; earlier sets are counted here too
 SETS_BACK = tuple(str(number) for number in range(FARTHEST + 1))
 """Classes of the sets of a patient; the first is the querying set itself."""
+
+
+@runtime_checkable
+class SetEncoder(Protocol):
+    """An encoder whose layers attend within each set, then across the sets of a patient, by plans they are given."""
+
+    config: ModelConfig
+    embedding: nn.Embedding
+    layers: Sequence[Any]
+
+    def layer_context(self, batch: PackedBatch) -> Any:
+        """Return a dataclass with `set_plan` and `subject_plan`, which every layer takes."""
+        ...
+
+    def embed(self, batch: PackedBatch) -> Tensor:
+        """Return the input of the first layer, [rows, d_model]."""
+        ...
+
+    def eval(self) -> Any:
+        """Switch dropout off."""
+        ...
 
 
 @dataclass
@@ -102,7 +125,7 @@ class AttentionProfile:
 
 @torch.no_grad()
 def attention_profiles(
-    model: NestModel, seqsets: SeqSets, selection: Selection, *, row_budget: int
+    model: SetEncoder, seqsets: SeqSets, selection: Selection, *, row_budget: int
 ) -> tuple[AttentionProfile, AttentionProfile]:
     """Measure how much more attention than an even share each class gets in these examples.
 
@@ -125,7 +148,7 @@ def attention_profiles(
 
 
 def _record_batch(
-    model: NestModel,
+    model: SetEncoder,
     batch: PackedBatch,
     kind_of_event: Tensor,
     patient: Tensor,

@@ -1,4 +1,4 @@
-"""Pretraining losses, each computed at the rows that carry it, and set prediction."""
+"""NEST's pretraining losses, each computed at the rows that carry it, and set prediction."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from nest_model.model.cross_entropy import Targets, cross_entropy_sum
-from nest_model.model.encoder import Encoder, ReadRows
+from nest_model.model.encoder import ReadRows
 from nest_model.model.systems.nest import NestModel
 from nest_model.training.masking import FIRST_TOKEN, MaskedBatch, SetTargets
+from nest_model.training.token_loss import token_loss
 
 K = 10
 
@@ -158,21 +159,6 @@ def _read(model: NestModel, masked_batch: MaskedBatch, rows: Tensor) -> ReadRows
     if model.config.shortcuts.heads_where_a_loss_is:
         return model.read(masked_batch.batch, rows)
     return ReadRows(model(masked_batch.batch), rows)
-
-
-def token_loss(model: Encoder, hidden_states: Tensor, places: Tensor, tokens: Tensor) -> Tensor:
-    """Sum the cross-entropy of the masked tokens; a merged row guesses each of its targets."""
-    rows, row_of_target = torch.arange(len(hidden_states), device=hidden_states.device), places
-    if model.config.shortcuts.heads_where_a_loss_is:
-        rows, row_of_target = torch.unique(places, return_inverse=True)
-    targets = Targets(row_of_target, tokens, torch.ones_like(tokens, dtype=torch.float64))
-    return cross_entropy_sum(
-        hidden_states.index_select(0, rows),
-        model.embedding.weight,
-        None,
-        targets,
-        in_chunks=model.config.shortcuts.chunked_cross_entropy,
-    )
 
 
 def _set_loss(model: NestModel, hidden_states: Tensor, places: Tensor, targets: SetTargets) -> Tensor:

@@ -10,10 +10,10 @@ from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.model.encoder import Encoder
 from nest_model.training.guesses.comparison import compare_with_guesses
-from nest_model.training.losses import token_loss
 from nest_model.training.masking import MaskedBatch, mask_batch
 from nest_model.training.objective import Objective
 from nest_model.training.pretraining_data import PretrainingExamples
+from nest_model.training.token_loss import token_loss
 
 
 @dataclass(frozen=True)

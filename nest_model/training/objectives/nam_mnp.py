@@ -16,9 +16,9 @@ from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, offsets
 from nest_model.model.systems.gt_behrt import GtBehrt
 from nest_model.training.guesses.verdicts import not_judged, not_learnt
-from nest_model.training.losses import token_loss
 from nest_model.training.objective import Objective
 from nest_model.training.pretraining_data import PretrainingExamples
+from nest_model.training.token_loss import token_loss
 from schemas.tables.vocab import MASK, SPECIALS
 
 FIRST_TOKEN = len(SPECIALS)
@@ -163,7 +163,7 @@ class MaskedAndMissingNodes:
             "not_learnt": not_learnt(validation, yardsticks, None),
             "not_judged": not_judged(
                 val_patients=examples.val_patients,
-                single_set_split=None,
+                unguessable_sets=None,
                 weights={"val_nam": self.config.mlm_weight, "val_mnp": 1.0},
                 yardsticks=yardsticks,
             ),
