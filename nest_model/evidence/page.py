@@ -9,6 +9,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from nest_model.evidence import pictures
+from nest_model.evidence.paper import OBJECTIVES
 from nest_model.evidence.results import COMPARED, REFERENCE
 from nest_model.report import figures
 from nest_model.report.page import percent, plain
@@ -176,16 +177,35 @@ def render(metrics: Mapping[str, Any]) -> str:
         reference=REFERENCE,
         pictures=drawn,
         is_sure=is_sure,
+        set_predictions=set_predictions(metrics),
         guesses=[
-            {
-                "title": row["title"],
-                "rows": guesses.rows(row["pretraining"]["validation"], row["pretraining"]["yardsticks"]),
-            }
-            | row["pretraining"]
+            {"title": row["title"], "rows": guesses.rows(of["validation"], of["yardsticks"], row["title"])}
+            | {"explanation": guesses.explanation(of["yardsticks"])}
+            | of
             for row in metrics["rows"]
-            if "validation" in row.get("pretraining", {})
+            if "validation" in (of := row.get("pretraining", {}))
         ],
     )
+
+
+ROWS_READ = {"cls": "at [CLS]", "mask": "at [MASK]", "head": "by the set head"}
+
+
+def set_predictions(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return a line for each objective of the study of MSM: how well it predicts masked sets, and the paper's words."""
+    lines = []
+    for row in rows_of(metrics, "objectives"):
+        of = row["pretraining"]
+        line = {"Pretrained by": row["title"]}
+        for place, words in ROWS_READ.items():
+            for name, metric in (("recall", "Recall@10"), ("ndcg", "NDCG@10")):
+                value = of.get("validation", {}).get(f"val_{name}_at_10_{place}")
+                line[f"{metric} {words}"] = "–" if value is None else f"{value:.3f}"
+        line["Paper"] = OBJECTIVES[row["name"]]
+        if "failure" in of:
+            line["Paper"] += f"; here: {of['failure']}"
+        lines.append(line)
+    return lines
 
 
 PARTS = {
