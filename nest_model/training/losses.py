@@ -9,10 +9,9 @@ from torch import Tensor
 from nest_model.model.cross_entropy import Targets, cross_entropy_sum
 from nest_model.model.encoder import ReadRows
 from nest_model.model.systems.nest import NestModel
-from nest_model.training.masking import FIRST_TOKEN, MaskedBatch, SetTargets
+from nest_model.training.masking import MaskedBatch, SetTargets
+from nest_model.training.ranking import Ranking, rank, top_tokens
 from nest_model.training.token_loss import token_loss
-
-K = 10
 
 
 class Counts(NamedTuple):
@@ -40,14 +39,6 @@ class Losses:
     mlm: Tensor  # nats per masked token, detached
     msm: Tensor  # KL in nats per masked set, i.e. without the target's entropy, detached
     own: Tensor  # KL in nats per visible set, guessed from its own [CLS], detached
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Scores of each set: how well the first K guesses hit its distinct tokens."""
-
-    recall: Tensor  # f64 [sets]
-    ndcg: Tensor  # f64 [sets]
 
 
 @dataclass(frozen=True)
@@ -125,33 +116,6 @@ def _set_prediction(
     logits = model.token_logits(cls_rows), model.token_logits(mask_rows), model.msm_logits(cls_rows)
     targets = masked_batch.masked_sets.set_of_token, masked_batch.masked_sets.tokens
     return SetPrediction(*(rank(top_tokens(row_logits), *targets) for row_logits in logits))
-
-
-def top_tokens(logits: Tensor) -> Tensor:
-    """Return the K likeliest tokens, best first, without specials: [sets, vocab_size] → i64 [sets, K]."""
-    tokens = logits[:, FIRST_TOKEN:]
-    return tokens.topk(min(K, tokens.shape[1])).indices + FIRST_TOKEN
-
-
-def rank(guesses: Tensor, target_sets: Tensor, target_tokens: Tensor) -> Ranking:
-    """Score guesses i64 [sets, K], best first, against the distinct tokens T of each set.
-
-    Recall@K = hits / |T|; NDCG@K divides by Σ_{k ≤ min(K, |T|)} 1 / log2(k + 1), as in the paper's appendix on multiset
-    prediction. A guess of -1 is empty.
-
-    Args:
-        target_sets: i64 [targets], the set of each target; every set has a target.
-        target_tokens: i64 [targets], the distinct tokens of each set.
-    """
-    sets, list_length = guesses.shape
-    distinct = torch.bincount(target_sets, minlength=sets)
-    base = int(max(guesses.max(), target_tokens.max())) + 1 if sets else 1
-    set_of_guess = torch.arange(sets, device=guesses.device)[:, None]
-    hits = torch.isin(set_of_guess * base + guesses, target_sets * base + target_tokens)
-    hits = (hits & (guesses >= 0)).double()
-    gains = 1 / torch.log2(torch.arange(2, K + 2, dtype=torch.float64, device=guesses.device))
-    best = gains.cumsum(0)[distinct.clamp(max=K) - 1]
-    return Ranking(recall=hits.sum(1) / distinct, ndcg=(hits * gains[:list_length]).sum(1) / best)
 
 
 def _read(model: NestModel, masked_batch: MaskedBatch, rows: Tensor) -> ReadRows:

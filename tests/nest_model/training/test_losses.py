@@ -12,15 +12,9 @@ from torch import nn
 from nest_model.config import ModelConfig
 from nest_model.data.packed import micro_batches
 from nest_model.model.heads import ClassifierHead
-from nest_model.training.losses import (
-    Counts,
-    pretraining_loss,
-    rank,
-    set_prediction,
-    top_tokens,
-    validation_scores,
-)
+from nest_model.training.losses import Counts, pretraining_loss, set_prediction, validation_scores
 from nest_model.training.masking import SetTargets, mask_batch, mask_sets
+from nest_model.training.ranking import rank, top_tokens
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,
     VOCAB_SIZE,
