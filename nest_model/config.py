@@ -221,6 +221,30 @@ SYSTEMS = {
             "paper": {"d_model": 780, "heads": 10, "d_ff": 3_120, "layers": 12},
         },
     ),
+    "hi_behrt": System(
+        "Hi-BEHRT",
+        "A hierarchical encoder: one reads windows of 50 rows, another the windows; trained to guess what a slower "
+        "copy of itself makes of hidden windows (BYOL).",
+        "byol",
+        positions="by the set's number and days, and the window's number",
+        absent={
+            "cse_position": "days_since_first",
+            "set_position": None,
+            "time2vec": "days",
+            "mlm_weight": 0.0,
+            "msm_weight": 0.0,
+            "own_set_weight": 0.0,
+            "token_mask_share": 0.0,
+            "set_mask_share": 0.0,
+            "tied_set_head": False,
+        },
+        # layers: of the extractor, the aggregator has one more; the scale is that with which tokens start, 1 / √d_model
+        presets={
+            "tiny": {"d_ff": 200, "time2vec_scale": 64**-0.5},
+            "small": {"d_ff": 962, "time2vec_scale": 256**-0.5},
+            "paper": {"layers": 9, "time2vec_scale": 768**-0.5},
+        },
+    ),
 }
 
 ABLATIONS: Mapping[str, Any] = {"set_wise": "attention", "cross_set": True}

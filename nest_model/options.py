@@ -174,7 +174,7 @@ class PretrainingOptions(Options):
                 "set time2vec to hours, days or hours+days, or leave the scale out.",
             ),
             (
-                mlm == msm == 0,
+                mlm == msm == 0 and (self.mlm_weight, self.msm_weight) != (None, None),
                 "mlm_weight and msm_weight are both 0, so nothing would be masked or guessed; set one of them above 0.",
             ),
             (

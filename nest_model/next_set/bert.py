@@ -196,6 +196,9 @@ class BertTask:
         """Return a micro-batch's part of the step's mean cross-entropy; see TrainingTask."""
         return {"loss": module(micro_batch.batch, micro_batch.guesses) * micro_batch.weight}
 
+    def after_step(self) -> None:
+        """Do nothing."""
+
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
         """Return the validation users' NDCG and recall, and the negative NDCG as the objective."""
         self._epochs += 1

@@ -127,6 +127,9 @@ class FineTuning:
         targets = micro_batch.targets.to(logits.device)
         return {"loss": loss_sum(logits, targets, self._type) * micro_batch.weight}
 
+    def after_step(self) -> None:
+        """Do nothing."""
+
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
         """Return the validation loss and AP, and the objective to minimise: the negative AP, or the loss without AP.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from nest_model.data.packed import PackedBatch
 from nest_model.training.pretraining_data import PretrainingExamples
@@ -53,6 +53,14 @@ class Objective(Evaluation, Protocol):
     @property
     def last_evaluation(self) -> Evaluation | None:
         """What else is evaluated once the training is over."""
+        ...
+
+    def target(self, encoder: Any) -> nn.Module | None:
+        """Return a second network without gradients, moved by `after_step`: in saved states, but not in the model."""
+        ...
+
+    def after_step(self, encoder: Any) -> None:
+        """Follow a step of the optimiser."""
         ...
 
     def start_at_shares(self, encoder: Any, examples: PretrainingExamples) -> None:

@@ -26,12 +26,14 @@ from schemas.suppress import suppress_count
 class _PretrainingModule(nn.Module):
     """Runs a callable on the encoder inside Fabric's wrapped forward.
 
-    So no float64 tensor is an argument, which Fabric would cast.
+    So no float64 tensor is an argument, which Fabric would cast. The objective's target is a part of it, so that it is
+    moved, sharded, saved and restored with the encoder.
     """
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder, target: nn.Module | None) -> None:
         super().__init__()
         self.model = encoder
+        self.target = target
 
     def forward(self, function: Callable[[Encoder], Any]) -> Any:
         with parametrize.cached():  # a shared embedding is summed once, not for each loss
@@ -63,7 +65,7 @@ class Pretraining:
         self._objective, self._leave_out_last_set = objective, patients.leave_out_last_set
         self._fabric, self._telemetry = runtime.fabric, runtime.telemetry
         self.examples = PretrainingExamples.of(patients, encoder.config, recipe.examples_per_step)
-        self.module = _PretrainingModule(encoder)
+        self.module = _PretrainingModule(encoder, objective.target(encoder))
         self.fresh_weights: tuple[nn.Parameter, ...] = ()  # all weights are fresh, so none is special
         if recipe.starts_at_shares:
             objective.start_at_shares(encoder, self.examples)
@@ -79,7 +81,7 @@ class Pretraining:
     @property
     def num_parameters(self) -> int:
         """The number of parameters trained, shared embeddings included."""
-        return sum(weight.numel() for weight in self.module.parameters())
+        return sum(weight.numel() for weight in self.module.model.parameters())
 
     @property
     def context_summary(self) -> str:
@@ -108,6 +110,10 @@ class Pretraining:
 
         parts: dict[str, Tensor] = module(losses)
         return parts
+
+    def after_step(self) -> None:
+        """Let the objective follow a step of the optimiser."""
+        self._objective.after_step(self.module.model)
 
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
         """Return the objective's validation metrics, and the loss that decides when to stop."""

@@ -35,6 +35,10 @@ class TrainingTask(Protocol):
         """Return a micro-batch's part of the losses; `loss` is differentiable, and parts sum over ranks to means."""
         ...
 
+    def after_step(self) -> None:
+        """Follow a step of the optimiser."""
+        ...
+
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
         """Return the validation metrics and the objective to minimise."""
         ...

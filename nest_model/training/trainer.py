@@ -155,6 +155,7 @@ class _Run:
                 self.module, self._optimizer, max_norm=recipe.clip_norm, error_if_nonfinite=False
             )
         self._optimizer.step()
+        self._task.after_step()
         rows = int(self._task.rows[examples].sum())
         self._step_metrics.add(totals, learning_rate=rate, examples=len(examples), rows=rows)
         for name, value in totals.items():

@@ -23,6 +23,12 @@ class MaskedTokens:
     config: ModelConfig
     last_evaluation = None
 
+    def target(self, encoder: Encoder) -> None:
+        """Return nothing: it trains no second network."""
+
+    def after_step(self, encoder: Encoder) -> None:
+        """Do nothing."""
+
     def start_at_shares(self, encoder: Encoder, examples: PretrainingExamples) -> None:
         """Leave the encoder as it is: the tied token head has no bias that could start there."""
 

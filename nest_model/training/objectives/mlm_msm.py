@@ -43,6 +43,12 @@ class MaskedTokensAndSets:
         """Set prediction, with no token masked."""
         return MaskedSets(self.config)
 
+    def target(self, encoder: NestModel) -> None:
+        """Return nothing: it trains no second network."""
+
+    def after_step(self, encoder: NestModel) -> None:
+        """Do nothing."""
+
     @torch.no_grad()
     def start_at_shares(self, encoder: NestModel, examples: PretrainingExamples) -> None:
         """Initialise MSM's head at the constant guess, and specials, which are never targets, at its minimum."""

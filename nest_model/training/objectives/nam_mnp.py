@@ -113,6 +113,12 @@ class MaskedAndMissingNodes:
     config: ModelConfig
     last_evaluation = None
 
+    def target(self, encoder: GtBehrt) -> None:
+        """Return nothing: it trains no second network."""
+
+    def after_step(self, encoder: GtBehrt) -> None:
+        """Do nothing."""
+
     def start_at_shares(self, encoder: GtBehrt, examples: PretrainingExamples) -> None:
         """Leave the encoder as it is: the tied token head has no bias that could start there."""
 

@@ -76,14 +76,20 @@ def pretrain_small(world: World, runtime: Runtime, out: Path, recipe: Recipe, **
     )
 
 
-def make_world(root: Path, *, subjects: int = 40, seed: int = 0) -> World:
-    """Write a world: patients 1 … n, one to three sets each, and a bool label that the SIGN token reveals."""
+def make_world(
+    root: Path, *, subjects: int = 40, seed: int = 0, set_sizes: tuple[int, int] = (3, 9)
+) -> World:
+    """Write a world: patients 1 … n, one to three sets each, and a bool label that the SIGN token reveals.
+
+    Args:
+        set_sizes: the least number of a set's events without the sign, and the first number above them.
+    """
     world, rng = World(root), np.random.default_rng(seed)
     rows, labels = [], []
     for subject in range(1, subjects + 1):
         for index in range(int(rng.integers(1, 4))):
             start = index * 30 * DAY_US
-            tokens = rng.integers(SIGN + 1, len(SPECIALS) + TOKENS, size=rng.integers(3, 9)).tolist()
+            tokens = rng.integers(SIGN + 1, len(SPECIALS) + TOKENS, size=rng.integers(*set_sizes)).tolist()
             label = bool(rng.integers(2))
             tokens += [SIGN] * label
             events = [(token, 3, start + i * HOUR_US, start + i * HOUR_US) for i, token in enumerate(tokens)]

@@ -1,0 +1,221 @@
+"""BYOL on Hi-BEHRT: its loss beside a plain one, its target, the collapse it could end in, and a run stopped midway."""
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from nest_model.config import ModelConfig
+from nest_model.data.packed import PackedBatch
+from nest_model.model.systems.hi_behrt import HiBehrt, Windows
+from nest_model.training.objectives import byol
+from nest_model.training.objectives.byol import MOMENTUM, GuessedWindows, MaskedWindows
+from nest_model.training.recipe import PRETRAINING
+from nest_model.training.stop import Stopped
+from schemas.errors import NestError
+from tests.support.factories.ragged import VOCAB_SIZE, ragged_batch, seeded
+from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
+from tests.support.references import hi_behrt as reference
+
+CONFIG = ModelConfig.preset("tiny", VOCAB_SIZE, system="hi_behrt", d_model=16, heads=2, d_ff=24)
+RECIPE = PRETRAINING["tiny"].with_changes(epochs=2, least_steps=0)
+LONG = [[60, 70], [3], [49, 0, 80], [20]]  # patients of 4, 1, 4 and 1 windows
+EXACT = {"rtol": 0, "atol": 1e-12}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    """A source whose patients have up to seven windows."""
+    return make_world(tmp_path_factory.mktemp("world"), subjects=60, set_sizes=(3, 70))
+
+
+def corrupt(batch: PackedBatch, seed: int = 0) -> MaskedWindows:
+    return GuessedWindows(CONFIG).corrupt(batch, torch.Generator().manual_seed(seed))
+
+
+def hidden_pairs(corrupted: MaskedWindows) -> list[set[tuple[int, int]]]:
+    """Return the hidden windows of each draw as pairs of patient and window."""
+    bounds = list(pairwise(Windows.of(corrupted.batch).subject_offsets.tolist()))
+    pairs = [(subject, place) for subject, (a, b) in enumerate(bounds) for place in range(b - a)]
+    return [{pairs[place] for place in draw.nonzero().flatten()} for draw in corrupted.is_masked]
+
+
+def moved_target(objective: GuessedWindows, encoder: HiBehrt) -> dict[str, torch.Tensor]:
+    """Give the target other weights than the encoder's; return them."""
+    target = objective.target(encoder)
+    torch.manual_seed(7)
+    for weight in target.parameters():
+        weight += 0.1 * torch.randn_like(weight)
+    return dict(target.named_parameters())
+
+
+def gradients(encoder: HiBehrt) -> dict[str, torch.Tensor]:
+    weights = encoder.named_parameters()
+    return {name: torch.zeros_like(w) if w.grad is None else w.grad for name, w in weights}
+
+
+def test_the_loss_and_its_gradients_are_those_of_the_plain_form():
+    encoder, objective, corrupted = (
+        seeded(HiBehrt, CONFIG),
+        GuessedWindows(CONFIG),
+        corrupt(ragged_batch(LONG)),
+    )
+    target, hidden = moved_target(objective, encoder), hidden_pairs(corrupted)
+    assert min(map(len, hidden)) > 0
+    assert hidden[0] != hidden[1]
+
+    losses = objective.losses(encoder, corrupted, objective.counts(corrupted))
+    losses["loss"].backward()
+    plain = {name: weight.detach().clone().requires_grad_() for name, weight in encoder.named_parameters()}
+    expected = reference.byol(plain, target, CONFIG, corrupted.batch, hidden)
+    expected.backward()
+
+    torch.testing.assert_close(losses["loss"], expected, **EXACT)
+    for name, gradient in gradients(encoder).items():
+        of_plain = torch.zeros_like(gradient) if plain[name].grad is None else plain[name].grad
+        torch.testing.assert_close(gradient, of_plain, msg=name, **EXACT)
+
+
+def test_no_gradient_flows_into_the_target():
+    encoder, objective, corrupted = (
+        seeded(HiBehrt, CONFIG),
+        GuessedWindows(CONFIG),
+        corrupt(ragged_batch(LONG)),
+    )
+    target = objective.target(encoder)
+    objective.losses(encoder, corrupted, objective.counts(corrupted))["loss"].backward()
+    assert all(weight.grad is None and not weight.requires_grad for weight in target.parameters())
+    assert all(weight.requires_grad for weight in encoder.parameters())
+    assert float(encoder.projector[0].weight.grad.abs().max()) > 0
+
+
+def test_the_target_moves_by_exactly_1_minus_the_momentum():
+    encoder, objective = seeded(HiBehrt, CONFIG), GuessedWindows(CONFIG)
+    before = {name: weight.clone() for name, weight in objective.target(encoder).named_parameters()}
+    assert set(before) == {
+        name for name, _ in encoder.named_parameters() if not name.startswith("predictor.")
+    }
+    with torch.no_grad():
+        for weight in encoder.parameters():
+            weight += torch.randn_like(weight)
+
+    objective.after_step(encoder)
+
+    assert MOMENTUM == 0.996
+    for name, weight in objective.target(encoder).named_parameters():
+        expected = 0.996 * before[name] + 0.004 * encoder.get_parameter(name)
+        torch.testing.assert_close(weight, expected, rtol=0, atol=1e-15)
+        assert not torch.equal(weight, before[name])
+
+
+def test_without_a_hidden_window_the_loss_is_0_and_not_nan():
+    encoder, objective, batch = seeded(HiBehrt, CONFIG), GuessedWindows(CONFIG), ragged_batch(LONG)
+    corrupted = MaskedWindows(batch, torch.zeros_like(corrupt(batch).is_masked))
+
+    losses = objective.losses(encoder, corrupted, objective.counts(corrupted))
+    losses["loss"].backward()
+
+    assert losses["loss"].item() == losses["byol"].item() == 0
+    assert all(not gradient.any() for gradient in gradients(encoder).values())
+    with torch.no_grad():
+        metrics = objective.metrics(objective.scores(encoder, corrupted), objective.counts(corrupted))
+    assert metrics["val_loss"] == 0
+
+
+def test_a_fifth_of_the_windows_is_hidden_in_each_of_two_draws():
+    is_masked = corrupt(ragged_batch([[300] * 4] * 60)).is_masked
+    assert is_masked.shape == (2, 60 * 40)  # of 1,204 rows each
+    torch.testing.assert_close(is_masked.double().mean(1), torch.full((2,), 0.2).double(), rtol=0, atol=0.03)
+    assert is_masked.all(0).double().mean().item() == pytest.approx(0.04, abs=0.015)
+
+
+def test_the_spread_of_z_is_that_of_projections_of_length_1():
+    encoder, objective, corrupted = (
+        seeded(HiBehrt, CONFIG),
+        GuessedWindows(CONFIG),
+        corrupt(ragged_batch(LONG)),
+    )
+    with torch.no_grad():
+        metrics = objective.metrics(objective.scores(encoder, corrupted), objective.counts(corrupted))
+    weights = dict(encoder.named_parameters())
+    z = reference.head(
+        weights, "projector", torch.cat(reference.window_states(weights, CONFIG, corrupted.batch))
+    )
+    z = z / z.norm(dim=1, keepdim=True)
+    expected = z.var(0, correction=0).mean().sqrt().item()
+    assert metrics["val_std_z"] == pytest.approx(expected, abs=1e-12)
+
+
+def train(objective: GuessedWindows, encoder: HiBehrt, steps: int, rate: float) -> Mapping[str, float]:
+    """Train on random patients; return the metrics on others."""
+    optimizer = torch.optim.AdamW(encoder.parameters(), lr=rate)
+    for step in range(steps):
+        corrupted = corrupt(ragged_batch(LONG, seed=step), step)
+        optimizer.zero_grad()
+        objective.losses(encoder, corrupted, objective.counts(corrupted))["loss"].backward()
+        optimizer.step()
+        objective.after_step(encoder)
+    corrupted = corrupt(ragged_batch(LONG * 3, seed=steps), steps)
+    with torch.no_grad():
+        return objective.metrics(objective.scores(encoder, corrupted), objective.counts(corrupted))
+
+
+def fresh_encoder() -> HiBehrt:
+    torch.manual_seed(0)
+    return HiBehrt(CONFIG)
+
+
+def test_after_100_steps_the_projections_still_differ():
+    metrics = train(GuessedWindows(CONFIG), fresh_encoder(), 100, rate=1e-3)
+    assert metrics["val_std_z"] > 1e-3
+
+
+def test_a_collapse_is_refused_with_its_numbers(monkeypatch):
+    """Without a predictor and with a target as fast as the encoder, the same vector everywhere is the way down."""
+    monkeypatch.setattr(byol, "MOMENTUM", 0.0)
+    encoder = fresh_encoder()
+    encoder.predictor = torch.nn.Identity()
+    numbers = (
+        r"the projections of 30 validation windows have a standard deviation of \S+, below 0.001 \(evenly "
+        r"spread ones have 0.5\), at a loss of \S+; train again with a lower --learning-rate or another --seed\.$"
+    )
+    with pytest.raises(NestError, match=numbers):
+        train(GuessedWindows(CONFIG), encoder, 50, rate=3e-2)
+
+
+def test_a_pretraining_reports_the_spread_and_says_that_it_is_not_judged(world, tmp_path):
+    pretrain_small(world, runtime(tmp_path), tmp_path, RECIPE, system="hi_behrt", position=None)
+
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert set(metrics["validation"]) == {"val_loss", "val_byol", "val_std_z"}
+    assert not metrics["yardsticks"]
+    assert not metrics["not_learnt"]
+    (sentence,) = metrics["not_judged"]
+    assert f"a standard deviation of {metrics['validation']['val_std_z']:.4f}" in sentence
+    assert "predictor.0.weight" in load_file(tmp_path / "model.safetensors")
+
+
+def test_a_stopped_run_resumes_with_its_target_to_the_same_weights(world, tmp_path):
+    def run(name: str, stop=None) -> Path:
+        out = tmp_path / name
+        pretrain_small(world, runtime(out, stop=stop), out, RECIPE, system="hi_behrt", position=None)
+        return out / "model.safetensors"
+
+    with pytest.raises(Stopped):
+        run("stopped", StopAfter(5))
+    state = max((tmp_path / "stopped" / "state").rglob("*.safetensors"))
+    with safe_open(state, "pt") as stream:
+        parts = {name.split(".", 1)[0] for name in stream.keys()}  # noqa: SIM118 (not a dict)
+        weight = "projector.0.weight"
+        of_encoder, of_target = (stream.get_tensor(f"module.{part}.{weight}") for part in ("model", "target"))
+    assert parts == {"module", "best", "optimizer"}
+    assert not torch.equal(of_encoder, of_target)
+
+    whole = run("whole")
+    assert run("stopped").read_bytes() == whole.read_bytes()
+    assert not [name for name in load_file(whole) if "target" in name]
