@@ -22,8 +22,8 @@ _PARTS = 3  # terms that add up to a bias: three times bfloat16's 8 bits are flo
 class Kernel(Protocol):
     """Attention within pieces, prepared once per batch."""
 
-    def __init__(self, query_offsets: Tensor, key_offsets: Tensor) -> None:
-        """Take offsets i32 [pieces + 1] each; every piece has queries and keys."""
+    def __init__(self, query_offsets: Tensor, key_offsets: Tensor, *, is_causal: bool) -> None:
+        """Take offsets i32 [pieces + 1] each; every piece has queries and keys, and if causal as many of both."""
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Return softmax(scale · query · key) · value, [queries, heads, d_head]."""
@@ -40,7 +40,14 @@ class PackedPlan:
 
     @classmethod
     def build(
-        cls, kernel: type[Kernel], offsets: Tensor, key_bias: Tensor | None, query_offsets: Tensor | None
+        cls,
+        kernel: type[Kernel],
+        offsets: Tensor,
+        key_bias: Tensor | None,
+        query_offsets: Tensor | None,
+        /,
+        *,
+        is_causal: bool = False,
     ) -> Self:
         """Build the plan; see `plan_attention`."""
         query_offsets = offsets if query_offsets is None else query_offsets
@@ -53,7 +60,7 @@ class PackedPlan:
             return cls(None, keys, None)
         if key_bias is not None and not key_bias.any():
             key_bias = None
-        return cls(kernel(query_offsets.int(), offsets.int()), keys, key_bias)
+        return cls(kernel(query_offsets.int(), offsets.int(), is_causal=is_causal), keys, key_bias)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attend within each piece; see AttentionPlan."""
@@ -86,24 +93,29 @@ def _append(rows: Tensor, columns: Tensor) -> Tensor:
 class Varlen:
     """Torch's variable-length flash attention."""
 
-    def __init__(self, query_offsets: Tensor, key_offsets: Tensor) -> None:
+    def __init__(self, query_offsets: Tensor, key_offsets: Tensor, *, is_causal: bool) -> None:
+        self._window = (-1, 0) if is_causal else (-1, -1)  # keys before and after a query's own row; -1: all
         self._offsets = query_offsets, key_offsets
         self._longest = _longest(query_offsets), _longest(key_offsets)
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
-        outputs = varlen_attn(query, key, value, *self._offsets, *self._longest, scale=scale)
+        outputs = varlen_attn(
+            query, key, value, *self._offsets, *self._longest, scale=scale, window_size=self._window
+        )
         return cast("Tensor", outputs)  # a tuple only if auxiliary outputs are requested
 
 
 class Xformers:
     """xFormers' memory-efficient attention under a block-diagonal mask."""
 
-    def __init__(self, query_offsets: Tensor, key_offsets: Tensor) -> None:
+    def __init__(self, query_offsets: Tensor, key_offsets: Tensor, *, is_causal: bool) -> None:
         self._operators = _xformers()
         lengths = (offsets.diff().tolist() for offsets in (query_offsets, key_offsets))
-        self._mask = self._operators.fmha.BlockDiagonalMask.from_seqlens(*lengths)
+        masks = self._operators.fmha.attn_bias
+        kind = masks.BlockDiagonalCausalMask if is_causal else masks.BlockDiagonalMask
+        self._mask = kind.from_seqlens(*lengths)
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         one_batch = (rows[None] for rows in (query, key, value))

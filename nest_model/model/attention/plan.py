@@ -1,7 +1,6 @@
 """The entry to attention: plan once per batch, with the fastest back-end of the device."""
 
 import logging
-from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Protocol
 
@@ -23,14 +22,25 @@ class AttentionPlan(Protocol):
     """Everything attention needs to know about a batch, independent of layer and weights."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return softmax(query · key / √d_head + key_bias) · value inside each piece.
+        """Return softmax(query · key / √d_head + key_bias) · value inside each piece, causal if so planned.
 
         query [queries, heads, d_head]; key, value [rows, heads, d_head] → [queries, heads, d_head].
         """
         ...
 
 
-Build = Callable[[Tensor, Tensor | None, Tensor | None], AttentionPlan]
+class Build(Protocol):
+    """Builds a plan from offsets, key bias and the offsets of the queries; see `plan_attention`."""
+
+    def __call__(
+        self,
+        offsets: Tensor,
+        key_bias: Tensor | None,
+        query_offsets: Tensor | None,
+        /,
+        *,
+        is_causal: bool = False,
+    ) -> AttentionPlan: ...
 
 
 BACKENDS: dict[str, Build] = {
@@ -44,6 +54,7 @@ def plan_attention(
     key_bias: Tensor | None = None,
     *,
     is_query: Tensor | None = None,
+    causal: bool = False,
     dtype: torch.dtype = torch.float32,
     backend: str | None = None,
 ) -> AttentionPlan:
@@ -53,22 +64,26 @@ def plan_attention(
         offsets: i64 [pieces + 1] in rows; no piece is empty.
         key_bias: [rows], added to every score of that key, or None.
         is_query: bool [rows], the rows that are queries; None: all. Every row is a key.
+        causal: a query attends to its own row and to earlier ones of its piece alone; every row must be a query.
         dtype: of the queries and keys that will be passed.
         backend: a name of BACKENDS; None: the device's fastest for this dtype.
     """
+    if causal and is_query is not None:
+        raise ValueError("causal attention has every row as a query; leave out is_query.")
     query_offsets = None if is_query is None else offsets_of(is_query.long())[offsets]
-    return BACKENDS[backend or fastest(offsets.device, dtype)](offsets, key_bias, query_offsets)
+    build = BACKENDS[backend or fastest(offsets.device, dtype, causal=causal)]
+    return build(offsets, key_bias, query_offsets, is_causal=causal)
 
 
 @lru_cache
-def fastest(device: torch.device, dtype: torch.dtype) -> str:
+def fastest(device: torch.device, dtype: torch.dtype, *, causal: bool = False) -> str:
     """Return the fastest back-end for a device and dtype, measured once per process.
 
     On a CPU, or for float32, it is "sdpa": the other kernels need CUDA and 16 bits.
     """
     if device.type != "cuda" or dtype not in _HALVES:
         return "sdpa"
-    probe = BackendProbe(device, dtype)
+    probe = BackendProbe(device, dtype, causal=causal)
     expected = probe.attend(BACKENDS["sdpa"])
     milliseconds = {}
     for name, build in BACKENDS.items():
@@ -80,7 +95,7 @@ def fastest(device: torch.device, dtype: torch.dtype) -> str:
             log.info("attention: %s is not used: %s", name, str(fault).splitlines()[0])
     timings = ", ".join(f"{name} {duration:.2f} ms" for name, duration in milliseconds.items())
     name = min(milliseconds, key=milliseconds.__getitem__)
-    log.info("attention by %s (%s)", name, timings)
+    log.info("%s by %s (%s)", "causal attention" if causal else "attention", name, timings)
     return name
 
 
@@ -92,7 +107,8 @@ def agree(actual: list[Tensor], expected: list[Tensor]) -> bool:
 class BackendProbe:
     """Random pieces with biased keys, on which back-ends are compared."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, device: torch.device, dtype: torch.dtype, *, causal: bool = False) -> None:
+        self.causal = causal
         generator = torch.Generator().manual_seed(0)
         lengths = torch.randint(1, 512, (_PIECES,), generator=generator)
         self.offsets = offsets_of(lengths).to(device)
@@ -104,7 +120,7 @@ class BackendProbe:
     def attend(self, build: Build) -> list[Tensor]:
         """Return the outputs and the gradients as float32."""
         parts = [rows.clone().requires_grad_() for rows in self.rows]
-        outputs = build(self.offsets, self.key_bias, None).attend(*parts)
+        outputs = build(self.offsets, self.key_bias, None, is_causal=self.causal).attend(*parts)
         outputs.float().square().sum().backward()
         return [outputs.detach().float(), *(part.grad.float() for part in parts)]
 

@@ -57,9 +57,18 @@ class SdpaPlan:
     queries: Slots
     keys: Slots
     masks: tuple[Tensor | None, ...]  # [pieces, 1, 1, slots], added to a bucket's scores; None: all 0
+    is_causal: bool
 
     @classmethod
-    def build(cls, offsets: Tensor, key_bias: Tensor | None, query_offsets: Tensor | None) -> Self:
+    def build(
+        cls,
+        offsets: Tensor,
+        key_bias: Tensor | None,
+        query_offsets: Tensor | None,
+        /,
+        *,
+        is_causal: bool = False,
+    ) -> Self:
         """Build the plan; see `plan_attention`."""
         lengths = np.diff(offsets.cpu().numpy())
         longest_first = np.argsort(-lengths, kind="stable")
@@ -70,7 +79,9 @@ class SdpaPlan:
         if query_offsets is not None:
             query_counts = np.diff(query_offsets.cpu().numpy())[longest_first]
             queries = Slots.lay_out(query_offsets, order, _shapes(query_counts, buckets))
-        return cls(queries, keys, _masks(keys, key_bias))
+        if is_causal and key_bias is None:  # empty slots come last, so no row's query attends to them
+            return cls(queries, keys, (None,) * len(keys.shapes), is_causal)
+        return cls(queries, keys, _masks(keys, key_bias), is_causal)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attend within each piece; see AttentionPlan."""
@@ -78,7 +89,7 @@ class SdpaPlan:
             return query
         inputs = (self.queries.fill(query), self.keys.fill(key), self.keys.fill(value))
         return self.queries.empty(
-            [_attend_bucket(*bucket) for bucket in zip(*inputs, self.masks, strict=True)]
+            [_attend_bucket(*bucket, self.is_causal) for bucket in zip(*inputs, self.masks, strict=True)]
         )
 
 
@@ -113,9 +124,13 @@ def _masks(keys: Slots, key_bias: Tensor | None) -> tuple[Tensor | None, ...]:
     )
 
 
-def _attend_bucket(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    if mask is not None:
-        mask = mask.to(torch.promote_types(query.dtype, torch.float32))
+def _attend_bucket(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
+    if mask is None:
+        return fused_attention(query, key, value, is_causal=is_causal)
+    mask = mask.to(torch.promote_types(query.dtype, torch.float32))
+    if is_causal:
+        slots = key.shape[-2]
+        mask = mask + torch.full((slots, slots), -torch.inf, dtype=mask.dtype, device=mask.device).triu(1)
     return fused_attention(query, key, value, mask)
 
 
@@ -124,7 +139,9 @@ MAX_KEYS_IN_FLOAT32 = 512
 took 1.5 to 1.8 times as long on 128 keys, 1.1 times on 256, as long on 512, and 0.87 times on 2,048."""
 
 
-def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+def fused_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, is_causal: bool = False
+) -> Tensor:
     """Return softmax(query · keyᵀ / √d_head + mask) · value, in the inputs' type.
 
     On a CPU bfloat16 is computed in float32 if there are few keys, because torch's bfloat16 kernel is slow and rounds
@@ -133,12 +150,15 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     Args:
         query: [..., queries, d_head]. key, value: [..., keys, d_head].
         mask: broadcast to [..., queries, keys]; added to the scores; if bool, true for keys to attend to.
+        is_causal: the n-th query attends to the first n keys alone; without a mask.
     """
     has_few_keys = key.shape[-2] <= MAX_KEYS_IN_FLOAT32
     if has_few_keys and query.device.type == "cpu" and query.dtype == torch.bfloat16:
         if mask is not None and mask.dtype != torch.bool:
             mask = mask.float()
         with torch.autocast("cpu", enabled=False):
-            outputs = scaled_dot_product_attention(query.float(), key.float(), value.float(), attn_mask=mask)
+            outputs = scaled_dot_product_attention(
+                query.float(), key.float(), value.float(), attn_mask=mask, is_causal=is_causal
+            )
         return outputs.to(query.dtype)
-    return scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    return scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=is_causal)

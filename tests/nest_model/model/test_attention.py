@@ -28,24 +28,30 @@ def _rows(lengths: list[int], seed: int = 0) -> tuple[torch.Tensor, ...]:
     )
 
 
-def _explicit(lengths: list[int], query, key, value, key_bias, *, scale: float = 1 / 2) -> torch.Tensor:
+def _explicit(
+    lengths: list[int], query, key, value, key_bias, *, scale: float = 1 / 2, causal: bool = False
+) -> torch.Tensor:
     out = []
     for first, end in pairwise([0, *np.cumsum(lengths).tolist()]):
         scores = torch.einsum("qhd,khd->hqk", query[first:end], key[first:end]) * scale
+        if causal:
+            is_later = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(is_later.to(scores.device), -math.inf)
         out.append(torch.einsum("hqk,khd->qhd", (scores + key_bias[first:end]).softmax(-1), value[first:end]))
     return torch.cat(out)
 
 
 @settings(max_examples=60, deadline=None)
-@given(piece_lengths, st.booleans(), st.integers(0, 1000))
-def test_attention_and_gradients_equal_the_explicit_softmax(lengths, has_bias, seed):
+@given(piece_lengths, st.booleans(), st.booleans(), st.integers(0, 1000))
+def test_attention_and_gradients_equal_the_explicit_softmax(lengths, has_bias, causal, seed):
     rows = _rows(lengths, seed)
     bias = torch.rand(sum(lengths), dtype=torch.float64) * 6 if has_bias else None
-    plan = plan_attention(offsets(torch.tensor(lengths)), bias)
+    plan = plan_attention(offsets(torch.tensor(lengths)), bias, causal=causal)
     weight = torch.randn(sum(lengths), 2, 4, dtype=torch.float64)
 
     outputs = plan.attend(*rows)
-    expected = _explicit(lengths, *rows, bias if has_bias else torch.zeros(sum(lengths), dtype=torch.float64))
+    bias = bias if has_bias else torch.zeros(sum(lengths), dtype=torch.float64)
+    expected = _explicit(lengths, *rows, bias, causal=causal)
 
     torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-12)
     for ours, theirs in zip(
@@ -127,19 +133,39 @@ def test_a_row_that_is_not_finite_affects_only_its_piece():
     assert outputs[2:].isfinite().all()
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_attention_keeps_the_type_of_its_rows(dtype):
+def test_attention_keeps_the_type_of_its_rows(dtype, causal):
     bias = torch.tensor([0, 0, 6.2, 0, 0], dtype=torch.float64)
     rows = [part.to(dtype) for part in _rows([3, 2])]
 
-    assert plan_attention(torch.tensor([0, 3, 5]), bias).attend(*rows).dtype == dtype
+    assert plan_attention(torch.tensor([0, 3, 5]), bias, causal=causal).attend(*rows).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("causal", [False, True])
+def test_later_rows_change_earlier_ones_only_if_attention_is_not_causal(dtype, causal):
+    lengths = [9, 7, 9, 600]
+    rows = [part.detach().to(dtype) for part in _rows(lengths)]
+    is_later = torch.cat([torch.arange(length) > length // 2 for length in lengths])
+    changed = [torch.where(is_later[:, None, None], 3 * part + 1, part) for part in rows]
+    plan = plan_attention(offsets(torch.tensor(lengths)), causal=causal)
+
+    outputs, others = plan.attend(*rows)[~is_later], plan.attend(*changed)[~is_later]
+
+    assert torch.equal(outputs, others) is causal
+
+
+def test_causal_attention_of_some_queries_is_refused():
+    with pytest.raises(ValueError, match="leave out is_query"):
+        plan_attention(torch.tensor([0, 3]), is_query=torch.tensor([True, False, True]), causal=True)
 
 
 class Loops:
     """A kernel implemented by a loop over pieces."""
 
-    def __init__(self, query_offsets, key_offsets):
-        self.offsets = query_offsets.tolist(), key_offsets.tolist()
+    def __init__(self, query_offsets, key_offsets, *, is_causal):
+        self.offsets, self.is_causal = (query_offsets.tolist(), key_offsets.tolist()), is_causal
 
     def __call__(self, query, key, value, scale):
         assert query.shape[1:] == key.shape[1:] == value.shape[1:]
@@ -147,22 +173,27 @@ class Loops:
         for (first_query, end_query), (first, end) in zip(*map(pairwise, self.offsets), strict=True):
             assert first_query < end_query
             scores = torch.einsum("qhd,khd->hqk", query[first_query:end_query], key[first:end]) * scale
+            if self.is_causal:
+                scores = scores + torch.full(scores.shape[1:], -math.inf).triu(1)
             out.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), value[first:end]))
         return torch.cat(out)
 
 
 @settings(max_examples=60, deadline=None)
-@given(piece_lengths, st.sampled_from([0.0, 0.05, 0.5, 1.0]), st.booleans(), st.integers(0, 1000))
+@given(piece_lengths, st.sampled_from([0.0, 0.05, 0.5, 1.0, None]), st.booleans(), st.integers(0, 1000))
 def test_a_kernel_without_bias_equals_sdpa_with_bias(lengths, query_share, has_bias, seed):
+    is_causal = query_share is None
     generator = torch.Generator().manual_seed(seed)
     rows, count = _rows(lengths, seed), sum(lengths)
     bias = torch.rand(count, dtype=torch.float64, generator=generator) * 6 if has_bias else None
-    is_query = torch.rand(count, generator=generator) < query_share
-    query_offsets = offsets(is_query.long())[offsets(torch.tensor(lengths))]
+    is_query = torch.rand(count, generator=generator) < (1.0 if is_causal else query_share)
+    query_offsets = None if is_causal else offsets(is_query.long())[offsets(torch.tensor(lengths))]
     outputs, gradients = [], []
     for build in (SdpaPlan.build, partial(PackedPlan.build, Loops)):
         outputs.append(
-            build(offsets(torch.tensor(lengths)), bias, query_offsets).attend(rows[0][is_query], *rows[1:])
+            build(offsets(torch.tensor(lengths)), bias, query_offsets, is_causal=is_causal).attend(
+                rows[0][is_query], *rows[1:]
+            )
         )
         loss = outputs[-1].square().sum()
         gradients.append(torch.autograd.grad(loss, rows, allow_unused=True, materialize_grads=True))
@@ -226,9 +257,9 @@ def test_cuda_backends_equal_the_explicit_softmax_with_gradients(name, dtype):
     ends = offsets(torch.tensor(lengths)).to(device)
     exact = [part.detach().double().cpu().requires_grad_() for part in rows]
 
-    exact_outputs = _explicit(lengths, *exact, bias.cpu(), scale=1 / 8)
-    for is_query in (None, some_queries):
-        plan = plan_attention(ends, bias, is_query=is_query, dtype=dtype, backend=name)
+    for is_query, causal in ((None, False), (some_queries, False), (None, True)):
+        exact_outputs = _explicit(lengths, *exact, bias.cpu(), scale=1 / 8, causal=causal)
+        plan = plan_attention(ends, bias, is_query=is_query, causal=causal, dtype=dtype, backend=name)
         query_rows = slice(None) if is_query is None else is_query
         outputs = plan.attend(rows[0][query_rows], *rows[1:])
         expected = exact_outputs[query_rows if is_query is None else is_query.cpu()]
