@@ -245,6 +245,17 @@ SYSTEMS = {
             "paper": {"layers": 9, "time2vec_scale": 768**-0.5},
         },
     ),
+    "motor": System(
+        "MOTOR",
+        "A flat causal encoder: each row of a subject attends to itself and what came before; trained to tell "
+        "when each of many events comes next.",
+        "time_to_event",
+        positions="by days",
+        absent=_MLM_ALONE
+        | {"mlm_weight": 0.0, "token_mask_share": 0.0}
+        | {"cse_position": "days_since_first", "set_position": "hours"}
+        | {"time2vec": None, "time2vec_scale": 1.0},
+    ),
 }
 
 ABLATIONS: Mapping[str, Any] = {"set_wise": "attention", "cross_set": True}

@@ -47,6 +47,14 @@ class Evaluation(Protocol):
         ...
 
 
+class PackedPatients(Protocol):
+    """Patients in batches, which may be packed when asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: int, /) -> PackedBatch: ...
+
+
 class Objective(Evaluation, Protocol):
     """What an encoder is pretrained to do. Its `metrics` hold `val_loss`, which decides when to stop."""
 
@@ -61,6 +69,13 @@ class Objective(Evaluation, Protocol):
 
     def after_step(self, encoder: Any) -> None:
         """Follow a step of the optimiser."""
+        ...
+
+    def fit(self, encoder: Any, batches: PackedPatients) -> None:
+        """Take from the training patients what the objective has to know of them, before everything else.
+
+        It is called by a resumed run too, and must then come to the same.
+        """
         ...
 
     def start_at_shares(self, encoder: Any, examples: PretrainingExamples) -> None:

@@ -1,6 +1,7 @@
 """The patients of a pretraining: their splits, and their last sets as an encoder reads them."""
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -112,11 +113,31 @@ class PretrainingExamples:
         """Pack the patients of a selection."""
         return pack(self.seqsets, selection, self.config)
 
+    def packed(self, selection: Selection) -> "PackedSelection":
+        """Return the patients of a selection in batches."""
+        return PackedSelection(self, selection)
+
     def corrupted(
         self, selection: Selection, corrupt: Callable[[PackedBatch, Generator], Corrupted]
     ) -> Iterator[Corrupted]:
         """Yield all patients of a selection in batches, corrupted the same way in every epoch and run."""
-        for first in range(0, len(selection), self.patients_per_batch):
-            examples = np.arange(first, min(first + self.patients_per_batch, len(selection)))
-            generator = Generator().manual_seed(seed_of(VALIDATION_SEED, first))
-            yield corrupt(self.batch(selection.take(examples)), generator)
+        batches = self.packed(selection)
+        for place in range(len(batches)):
+            generator = Generator().manual_seed(seed_of(VALIDATION_SEED, place * self.patients_per_batch))
+            yield corrupt(batches[place], generator)
+
+
+@dataclass(frozen=True)
+class PackedSelection:
+    """The patients of a selection in batches, each packed when asked for."""
+
+    examples: PretrainingExamples
+    selection: Selection
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.selection) / self.examples.patients_per_batch)
+
+    def __getitem__(self, place: int, /) -> PackedBatch:
+        first = place * self.examples.patients_per_batch
+        end = min(first + self.examples.patients_per_batch, len(self.selection))
+        return self.examples.batch(self.selection.take(np.arange(first, end)))

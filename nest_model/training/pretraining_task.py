@@ -65,6 +65,7 @@ class Pretraining:
         self._objective, self._leave_out_last_set = objective, patients.leave_out_last_set
         self._fabric, self._telemetry = runtime.fabric, runtime.telemetry
         self.examples = PretrainingExamples.of(patients, encoder.config, recipe.examples_per_step)
+        objective.fit(encoder, self.examples.packed(self.examples.train))
         self.module = _PretrainingModule(encoder, objective.target(encoder))
         self.fresh_weights: tuple[nn.Parameter, ...] = ()  # all weights are fresh, so none is special
         if recipe.starts_at_shares:

@@ -104,6 +104,8 @@ def block(
     x: Tensor,
     exists: Tensor,
     position: Tensor | None,
+    *,
+    causal: bool = False,
 ) -> Tensor:
     """Apply a block to x [..., length, d_model], with attention over the length; exists is [..., length]."""
     inputs = layer_norm(x, weights[f"{name}.attention_norm.weight"])
@@ -117,6 +119,8 @@ def block(
             q, k = turn(q, position), turn(k, position)
         scores = q @ k.transpose(-1, -2) / math.sqrt(d_head)
         scores = scores.masked_fill(~exists[..., None, :], -math.inf)
+        if causal:
+            scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1) > 0, -math.inf)
         head_outputs.append(scores.softmax(-1) @ v)
     x = x + torch.cat(head_outputs, dim=-1) @ weights[f"{name}.attention.out.weight"].T
     inputs = layer_norm(x, weights[f"{name}.feed_forward_norm.weight"])

@@ -11,6 +11,7 @@ NAMES = {
     "val_mnp": "MNP loss, nats a set that lacks a node ↓",
     "val_byol": "BYOL loss, 2 − 2 cos, 0 to 4",
     "val_std_z": "Standard deviation of the projections of windows",
+    "val_tte": "Time to event, nats a point and event ↓",
     "val_own": "Own sets, KL in nats a seen set ↓",
     "val_recall_at_10_cls": "Set prediction: Recall@10 at [CLS] ↑",
     "val_ndcg_at_10_cls": "Set prediction: NDCG@10 at [CLS] ↑",
@@ -37,11 +38,19 @@ OF_NODES = (
     "training subjects hold it."
 )
 
+OF_TIMES = (
+    "Compared with a model-free guess at the same points in time: hazards that are the same for everybody, one for "
+    "each event and piece of time, fitted on training subjects. The loss is a negative log likelihood, of which only "
+    "differences mean anything."
+)
+
 
 def explanation(yardsticks: Mapping[str, Mapping[str, Any]]) -> str:
     """Return what the guesses are."""
     if not yardsticks:
         return "Compared with no guess."
+    if "val_tte" in yardsticks:
+        return OF_TIMES
     return OF_NODES if "val_nam" in yardsticks or "val_mnp" in yardsticks else WHAT_THEY_ARE
 
 

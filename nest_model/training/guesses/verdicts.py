@@ -19,13 +19,14 @@ _NATS = {
     "val_msm": ("MSM", "nats a set"),
     "val_nam": ("NAM", "nats a node"),
     "val_mnp": ("MNP", "nats a set"),
+    "val_tte": ("Time to event", "nats a point and event"),
 }
 
 
 def not_learnt(
     validation: Mapping[str, float], yardsticks: Mapping[str, Mapping[str, Any]], unguessable_sets: str | None
 ) -> list[str]:
-    """Return a sentence for each of MLM, MSM and set prediction that is hardly better than the constant guess.
+    """Return a sentence for each loss, and for set prediction, that is hardly better than the constant guess.
 
     Set prediction is judged by NDCG@10 at its best readout, if sets were an objective. If nothing beyond a constant can
     be learnt about sets, neither MSM nor set prediction is judged; see `not_judged` for `unguessable_sets`.
@@ -91,7 +92,7 @@ def not_judged(
     ]
     if empty_objectives:
         faults.append(
-            f"The validation split is so small that nothing was masked there for {' and '.join(empty_objectives)}: "
+            f"The validation split is so small that nothing is guessed there for {' and '.join(empty_objectives)}: "
             "a loss of 0 means nothing. Take more subjects."
         )
     return faults

@@ -19,7 +19,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, offsets
 from nest_model.model.systems.hi_behrt import HiBehrt, Windows, num_windows
 from nest_model.training.guesses.verdicts import not_judged
-from nest_model.training.objective import Objective
+from nest_model.training.objective import Objective, PackedPatients
 from nest_model.training.pretraining_data import PretrainingExamples
 from schemas.errors import NestError
 from schemas.suppress import suppress_count
@@ -69,6 +69,9 @@ class GuessedWindows:
         weights = dict(encoder.named_parameters())
         for name, average in self.target(encoder).named_parameters():
             average.lerp_(weights[name], 1 - MOMENTUM)
+
+    def fit(self, encoder: HiBehrt, batches: PackedPatients) -> None:
+        """Take nothing: its targets are of its own making."""
 
     def start_at_shares(self, encoder: HiBehrt, examples: PretrainingExamples) -> None:
         """Leave the encoder as it is: it guesses no tokens."""

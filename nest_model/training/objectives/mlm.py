@@ -11,7 +11,7 @@ from nest_model.data.packed import PackedBatch
 from nest_model.model.encoder import Encoder
 from nest_model.training.guesses.comparison import compare_with_guesses
 from nest_model.training.masking import MaskedBatch, mask_batch
-from nest_model.training.objective import Objective
+from nest_model.training.objective import Objective, PackedPatients
 from nest_model.training.pretraining_data import PretrainingExamples
 from nest_model.training.token_loss import token_loss
 
@@ -28,6 +28,9 @@ class MaskedTokens:
 
     def after_step(self, encoder: Encoder) -> None:
         """Do nothing."""
+
+    def fit(self, encoder: Encoder, batches: PackedPatients) -> None:
+        """Take nothing: what is guessed is in the batch itself."""
 
     def start_at_shares(self, encoder: Encoder, examples: PretrainingExamples) -> None:
         """Leave the encoder as it is: the tied token head has no bias that could start there."""

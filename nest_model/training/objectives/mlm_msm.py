@@ -21,7 +21,7 @@ from nest_model.training.losses import (
     validation_scores,
 )
 from nest_model.training.masking import FIRST_TOKEN, MaskedBatch, mask_batch, mask_sets
-from nest_model.training.objective import Objective
+from nest_model.training.objective import Objective, PackedPatients
 from nest_model.training.pretraining_data import PretrainingExamples
 
 _PREDICTIONS = tuple(
@@ -48,6 +48,9 @@ class MaskedTokensAndSets:
 
     def after_step(self, encoder: NestModel) -> None:
         """Do nothing."""
+
+    def fit(self, encoder: NestModel, batches: PackedPatients) -> None:
+        """Take nothing: what is guessed is in the batch itself."""
 
     @torch.no_grad()
     def start_at_shares(self, encoder: NestModel, examples: PretrainingExamples) -> None:

@@ -16,7 +16,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, offsets
 from nest_model.model.systems.gt_behrt import GtBehrt
 from nest_model.training.guesses.verdicts import not_judged, not_learnt
-from nest_model.training.objective import Objective
+from nest_model.training.objective import Objective, PackedPatients
 from nest_model.training.pretraining_data import PretrainingExamples
 from nest_model.training.token_loss import token_loss
 from schemas.tables.vocab import MASK, SPECIALS
@@ -118,6 +118,9 @@ class MaskedAndMissingNodes:
 
     def after_step(self, encoder: GtBehrt) -> None:
         """Do nothing."""
+
+    def fit(self, encoder: GtBehrt, batches: PackedPatients) -> None:
+        """Take nothing: what is guessed is in the batch itself."""
 
     def start_at_shares(self, encoder: GtBehrt, examples: PretrainingExamples) -> None:
         """Leave the encoder as it is: the tied token head has no bias that could start there."""

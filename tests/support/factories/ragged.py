@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import TypeVar
 
+import pyarrow as pa
 import torch
 from hypothesis import strategies as st
 
@@ -11,7 +12,7 @@ from nest_model.data.packed import PackedBatch
 from nest_model.model.encoder import Encoder
 from nest_model.model.kinds import SPECIAL, KindAwareEncoder
 from nest_model.model.systems.nest import NestModel
-from schemas.tables.vocab import SPECIALS
+from schemas.tables.vocab import SPECIAL_KIND, SPECIALS
 
 Kind = TypeVar("Kind", bound=Encoder)
 VOCAB_SIZE = 19
@@ -73,6 +74,18 @@ def ragged_batch(
     )
 
 
+def made_up_tokens(vocab_size: int) -> pa.Table:
+    """Return a vocabulary whose diagnoses share categories, whose procedures are alike, and whose drugs have levels."""
+    kinds: list[str] = [SPECIAL_KIND] * len(SPECIALS)
+    codes: list[str | None] = [None for _ in SPECIALS]
+    for number in range(vocab_size - len(SPECIALS)):
+        kind, prefix = (("DX", "I1"), ("PR", "0B"), ("MED", "C01AA"))[number % 3]
+        kinds.append(kind)
+        codes.append(f"{prefix}{number // 6}{number}")
+    names = [f"{kind}:{code}" for kind, code in zip(kinds, codes, strict=True)]
+    return pa.table({"token": [*SPECIALS, *names[len(SPECIALS) :]], "kind": kinds, "code": codes})
+
+
 def seeded_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> NestModel:
     """Return a NEST with random weights, also in norms and biases, where a 0 or 1 would hide a missing term.
 
@@ -82,9 +95,10 @@ def seeded_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.
 
 
 def seeded(kind: type[Kind], config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> Kind:
-    """Return an encoder likewise; its tokens are of all kinds, if it tells them apart."""
+    """Return an encoder likewise, which knows a vocabulary; its tokens are of all kinds, if it tells them apart."""
     torch.manual_seed(seed)
     model = kind(config).to(dtype)
+    model.describe_tokens(made_up_tokens(config.vocab_size))
     model.item_of_token.copy_(torch.arange(config.vocab_size) % 4 - 1)
     if isinstance(model, KindAwareEncoder):
         kinds = torch.arange(config.vocab_size) % SPECIAL

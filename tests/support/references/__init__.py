@@ -6,6 +6,7 @@ patient under the readout `cls`, [subjects, d_model], computed in the simplest w
 
 import importlib
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -22,3 +23,10 @@ def patients(encoder: Encoder, weights: Mapping[str, Tensor], batch: PackedBatch
     module = importlib.import_module(f"{__name__}.{encoder.system}")
     vectors: Tensor = module.patients(encoder, weights, batch)
     return vectors
+
+
+def least_loss(encoder: Encoder, corrupted: Any) -> float:
+    """Return the least loss that anything can reach on a corrupted batch: 0, unless the reference has another."""
+    module = importlib.import_module(f"{__name__}.{encoder.system}")
+    least: float = module.least_loss(encoder, corrupted) if hasattr(module, "least_loss") else 0.0
+    return least

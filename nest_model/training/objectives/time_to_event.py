@@ -1,0 +1,188 @@
+"""MOTOR's objective: tell when each of many events comes next, by hazards that are constant in pieces of time.
+
+Steinberg et al., MOTOR (ICLR 2024), section 3: piecewise exponential survival times, censored where a record ends.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from nest_model.config import ModelConfig
+from nest_model.data.code_events import CodeEvents
+from nest_model.data.packed import PackedBatch
+from nest_model.model.systems.motor import PIECES, Motor, num_tasks
+from nest_model.training.event_times import TimedBatch, holders
+from nest_model.training.guesses.hazards import Risk, days_at_risk
+from nest_model.training.guesses.verdicts import not_judged, not_learnt
+from nest_model.training.objective import Objective, PackedPatients
+from nest_model.training.pretraining_data import PretrainingExamples
+from schemas.errors import NestError
+
+LEAST_SHARE = 0.01
+"""The least share of the training patients that an event must have happened to."""
+MOST_FIT_PATIENTS = 4_096
+"""About as many training patients, evenly spread, on whom pieces of time and hazards are fitted."""
+FIT_SEED = 2024  # of the points of these patients
+
+
+class TimeToEvent:
+    """The times to the events that the training patients' records are most undecided about."""
+
+    last_evaluation = None
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._most_tasks = num_tasks(config)
+        self._tasks: CodeEvents | None = None
+        self._risk: Risk | None = None
+
+    def target(self, encoder: Motor) -> None:
+        """Return nothing: it trains no second network."""
+
+    def after_step(self, encoder: Motor) -> None:
+        """Do nothing."""
+
+    @torch.no_grad()
+    def fit(self, encoder: Motor, batches: PackedPatients) -> None:
+        """Choose the tasks and pieces of time by the training patients, and start at constant hazards.
+
+        A resumed run chooses the same, since nothing here is random.
+
+        Raises:
+            NestError: no event of the vocabulary happened to enough of them.
+        """
+        assert encoder.events is not None, "describe_tokens comes before fit"
+        chosen = self._choose(encoder.events, batches)
+        self._tasks = encoder.events.select(chosen)
+        days = [timed.days[timed.is_event].numpy() for timed in self._sample(batches)]
+        observed, head = np.concatenate([*days, np.zeros(0)]), encoder.time_to_event
+        if len(observed):
+            edges = np.quantile(observed, np.arange(1, PIECES) / PIECES)
+            head.edges.copy_(torch.from_numpy(edges))
+        head.tasks[: len(chosen)] = torch.from_numpy(chosen)
+        risk = Risk.none(head.edges.clone(), len(chosen))
+        for timed in self._sample(batches):
+            risk = risk.add(timed.days, timed.is_event)
+        self._risk = risk
+        head.out.bias[: len(chosen)] = risk.constant_hazards.log()
+
+    def _choose(self, events: CodeEvents, batches: PackedPatients) -> np.ndarray:
+        """Return the events with the most entropy among those of enough patients, rising: i64 [tasks]."""
+        counts, patients = np.zeros(len(events.names)), 0
+        for batch in _each(batches):
+            counts += holders(batch, events)
+            patients += batch.subjects
+        share = counts / max(patients, 1)
+        is_common = (share >= LEAST_SHARE) & (counts > 0)
+        inner = share.clip(1e-12, 1 - 1e-12)
+        entropy = -(inner * np.log(inner) + (1 - inner) * np.log1p(-inner))
+        order = np.argsort(np.where(is_common, -entropy, np.inf), kind="stable")
+        chosen = np.sort(order[: min(self._most_tasks, int(is_common.sum()))])
+        if not len(chosen):
+            raise NestError(
+                f"motor: no code of the vocabulary happened to {LEAST_SHARE:.0%} of the training patients, so there is "
+                "no event whose time could be learnt; take more patients, or another system."
+            )
+        return chosen
+
+    def _sample(self, batches: PackedPatients) -> Iterator[TimedBatch]:
+        """Yield the training patients on whom hazards are fitted, always with the same points."""
+        generator = Generator().manual_seed(FIT_SEED)
+        stride = math.ceil(len(batches) * batches[0].subjects / MOST_FIT_PATIENTS)
+        for batch in _each(batches, stride):
+            yield self.corrupt(batch, generator)
+
+    def start_at_shares(self, encoder: Motor, examples: PretrainingExamples) -> None:
+        """Leave the encoder as it is: under every recipe `fit` has started its head at a constant guess."""
+
+    def corrupt(self, batch: PackedBatch, generator: Generator) -> TimedBatch:
+        """Draw points and find what follows them; the batch itself stays as it is, since no row sees what follows."""
+        assert self._tasks is not None, "fit comes before corrupt"
+        return TimedBatch.of(batch, self._tasks, generator)
+
+    def counts(self, corrupted: TimedBatch) -> dict[str, int]:
+        """Return the number of times told, one for each point and task."""
+        return {"tte": corrupted.days.numel()}
+
+    def losses(self, encoder: Motor, corrupted: TimedBatch, counts: Mapping[str, int]) -> dict[str, Tensor]:
+        """Return the mean over points and tasks; see Objective."""
+        loss = self._sum(encoder, corrupted) / max(counts["tte"], 1)
+        return {"loss": loss, "tte": loss.detach()}
+
+    def scores(self, encoder: Motor, corrupted: TimedBatch) -> dict[str, float]:
+        """Return the sum over points and tasks."""
+        return {"tte": float(self._sum(encoder, corrupted))}
+
+    def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
+        """Return the mean over points and tasks."""
+        loss = sums["tte"] / max(counts["tte"], 1)
+        return {"val_loss": loss, "val_tte": loss}
+
+    def warnings(self, examples: PretrainingExamples) -> list[str]:
+        """Return a sentence if no record of the training patients goes on after a point."""
+        assert self._risk is not None, "fit comes before warnings"
+        if float(self._risk.events.sum()):
+            return []
+        return [
+            "No event follows a day of the training subjects' records: each has a single set of a single day, so times "
+            "to events cannot be learnt. Take subjects with several sets, or another system."
+        ]
+
+    def compare_with_guesses(
+        self, validation: Mapping[str, float], examples: PretrainingExamples
+    ) -> dict[str, Any]:
+        """Return the losses of constant hazards, the same for everybody, and the verdicts; see Objective."""
+        assert self._risk is not None, "fit comes before any guess"
+        train, val = self._risk, Risk.none(self._risk.edges, self._risk.events.shape[1])
+        for timed in examples.corrupted(examples.val, self.corrupt):
+            val = val.add(timed.days, timed.is_event)
+        guesses = {
+            "constant": val.mean_loss(train.hazards),
+            "one_hazard": val.mean_loss(train.constant_hazards.expand(PIECES, -1)),
+        }
+        yardsticks = {"val_tte": guesses} if val.guesses else {}
+        return {
+            "yardsticks": yardsticks,
+            "not_learnt": not_learnt(validation, yardsticks, None),
+            "not_judged": not_judged(
+                val_patients=examples.val_patients,
+                unguessable_sets=None,
+                weights={"val_tte": 1.0},
+                yardsticks=yardsticks,
+            ),
+        }
+
+    def _sum(self, encoder: Motor, corrupted: TimedBatch) -> Tensor:
+        read = encoder.read(corrupted.batch, corrupted.rows)
+        log_hazards: Tensor = encoder.time_to_event(read.hidden_states)
+        log_hazards = log_hazards.index_select(0, read.place)[..., : corrupted.days.shape[1]]
+        return time_to_event_loss(
+            log_hazards, corrupted.days, corrupted.is_event, encoder.time_to_event.edges
+        )
+
+
+def time_to_event_loss(log_hazards: Tensor, days: Tensor, is_event: Tensor, edges: Tensor) -> Tensor:
+    """Return the sum of Σ e^z u - δ z over points, tasks and pieces: the negative log likelihood of the times.
+
+    u are the days at risk in a piece, δ whether the event is in it, z the log of its hazard per day.
+
+    Args:
+        log_hazards: [points, pieces, tasks].
+        days: [points, tasks], until the event or the end of the record.
+        is_event: bool [points, tasks].
+        edges: [pieces - 1], in days, rising.
+    """
+    days, edges = days.to(log_hazards.dtype), edges.to(log_hazards.dtype)
+    expected = (log_hazards.exp() * days_at_risk(days, edges)).sum()
+    at_event = log_hazards.gather(1, torch.bucketize(days, edges)[:, None]).squeeze(1)
+    return expected - (at_event * is_event).sum()
+
+
+def _each(batches: PackedPatients, stride: int = 1) -> Iterator[PackedBatch]:
+    return (batches[place] for place in range(0, len(batches), stride))
+
+
+OBJECTIVE: type[Objective] = TimeToEvent
