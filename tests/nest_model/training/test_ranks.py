@@ -103,6 +103,20 @@ def test_pretraining_under_torchrun_gives_the_same_losses(world, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_the_target_of_byol_moves_alike_on_ranks(world, tmp_path, strategy):
+    arguments = ["pretrain", *inputs(world), "--system=hi_behrt", "--model=tiny", "--threads=1", "--epochs=2"]
+    assert main([*arguments, f"--out={tmp_path / 'one'}"]) == 0
+
+    process = start_ranks("nest_model", *arguments, f"--strategy={strategy}", f"--out={tmp_path / 'two'}")
+    output = wait_for_ranks(process)
+
+    assert process.returncode == 0, output
+    assert max_loss_difference(tmp_path / "one", tmp_path / "two") <= 1e-4
+    assert max_weight_difference(tmp_path / "one", tmp_path / "two") <= 1e-3
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(("strategy", "ranks"), [("ddp", 2), ("ddp", 3), ("fsdp", 2), ("fsdp", 3)])
 def test_several_ranks_give_the_losses_and_weights_of_one_process(world, alone, tmp_path, strategy, ranks):
     """Steps have few or many micro-batches, and the last one has fewer than there are ranks."""
