@@ -69,6 +69,11 @@ TOPICS = (
         ("model", "pretraining", "finetuning", "seed", "seeds", "pretraining_seeds", "yardsticks"),
     ),
     Topic(
+        "The table of evidence",
+        "Its rows, cells and page: [evidence.md](evidence.md).",
+        ("evidence_systems", "evidence_tasks"),
+    ),
+    Topic(
         "Synthetic data",
         "How to make tables of any size: [data.md](data.md#a-synthetic-mimic-iv-of-any-size).",
         ("synthetic_patients", "synthetic_tokens_per_set", "synthetic_users", "synthetic_children"),
@@ -80,9 +85,9 @@ INTRODUCTION = """\
 
 Look up here what every `NEST_…` setting does, what it may be, and what it is when you leave it out.
 
-Settings are environment variables. All but the data folder and the site salt can also be given in a run's config in
-the UI (resource `workspace`, in lower case without `NEST_`). A misspelled name or a value that is not allowed stops the
-command with one line that says what was probably meant.
+Settings are environment variables. All but the data folder, the site salt, and the two that say which assets the table
+of evidence has, can also be given in a run's config in the UI (resource `workspace`, in lower case without `NEST_`). A
+misspelled name or a value that is not allowed stops the command with one line that says what was probably meant.
 
 This page is generated from `schemas/settings.py` by `python -m schemas.settings_page > docs/settings.md`.
 """
