@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from nest_model.config import PRESETS, SYSTEMS
+from nest_model.config import PRESETS, SYSTEMS, absent_fields
 from nest_model.options import PretrainingOptions
 from schemas.errors import NestError
 from schemas.near_names import near_name
@@ -64,7 +64,7 @@ class Row:
         """
         if self.system is None or self.pretraining is None:
             return {}
-        absent = SYSTEMS[self.system].absent
+        absent = absent_fields(self.system)
         shared = {
             name: value for name, value in options.flags().items() if options.field_of(name) not in absent
         }

@@ -35,6 +35,13 @@ def test_a_run_s_options_reach_a_system_as_far_as_it_has_them():
     assert of_mlm["position"] == "days_since_prior"
 
 
+def test_an_ablation_of_nest_in_a_run_s_options_reaches_no_other_system():
+    options = PretrainingOptions.from_text("set_wise=mean_pool layers=4")
+    rows = rows_by_name()
+    assert rows["bert"].pretraining_flags(options, "tiny") == {"system": "bert", "layers": "4"}
+    assert rows["nest_mlm"].pretraining_flags(options, "tiny")["set-wise"] == "mean_pool"
+
+
 @pytest.mark.parametrize(
     ("names", "sentence"),
     [
