@@ -88,6 +88,24 @@ def test_load_reads_a_model_written_before_systems_had_names_as_a_nest(tmp_path)
     assert all(torch.equal(weight, copy.state_dict()[name]) for name, weight in model.state_dict().items())
 
 
+def test_load_reads_a_model_written_before_a_field_of_its_config_existed(tmp_path):
+    model = save_model(tmp_path)
+
+    def leave_out(values):
+        for name in ("set_wise", "cross_set", "shuffle_seed"):
+            del values["model"][name]
+
+    change_config(tmp_path, leave_out)
+
+    copy, card = checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
+
+    assert card == CARD
+    assert all(torch.equal(weight, copy.state_dict()[name]) for name, weight in model.state_dict().items())
+    change_config(tmp_path, lambda values: values["model"].update(set_wize="attention"))
+    with pytest.raises(NestError, match=r"unknown keys \['set_wize'\]"):
+        checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
+
+
 def test_load_refuses_a_system_that_does_not_exist(tmp_path):
     save_model(tmp_path)
     change_config(tmp_path, lambda values: values.update(system="nst"))
