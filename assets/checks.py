@@ -1,5 +1,6 @@
 """The asset checks: ERROR blocks downstream assets, WARN shows yellow. They show counts and shares, never a value."""
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from schemas.cards import StepCard
 from schemas.contract import read_table
 from schemas.expectations import TABLE_SUITES, Severity, Suite
 from schemas.expectations import labels as labels_suite
+from schemas.io.verify import verified
 from schemas.layout import Layout
 from schemas.suppress import suppress_count
 from schemas.tables.events import SUBJECTS
@@ -252,6 +254,40 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
             yield from log_failures(result)
 
     return checks
+
+
+def evidence_check(source: str) -> dg.AssetChecksDefinition:
+    """Return the check that every cell of a source's table of evidence has a score, or says why it cannot have one."""
+    asset = f"{source}_evidence"
+
+    @dg.asset_check(
+        asset=asset,
+        name="every_cell_was_made",
+        description="No pretraining and no cell failed or is missing; what cannot be learnt or shown is no fault.",
+    )
+    @with_clear_errors
+    def every_cell_was_made(workspace: Workspace) -> dg.AssetCheckResult:
+        folder = workspace.layout(source).report(asset)
+        metrics = json.loads(verified(folder / "metrics.json").read_text())
+        faults = [
+            f"{row['title']}: {row['pretraining']['failure']}"
+            for row in metrics["rows"]
+            if row.get("pretraining", {}).get("failure")
+        ]
+        faults += [
+            f"{row}, {task['title']}: {reason}"
+            for task in metrics["tasks"].values()
+            for row, reason in task["missing"].items()
+            if not reason.startswith("not trainable")
+        ]
+        result = dg.AssetCheckResult(
+            passed=not faults,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=" ".join(f"{fault.rstrip('.')}." for fault in faults) or "every cell was made",
+        )
+        return log_failures(result)[0]
+
+    return every_cell_was_made
 
 
 def log_failures(*results: dg.AssetCheckResult) -> tuple[dg.AssetCheckResult, ...]:
