@@ -8,9 +8,11 @@ import pytest
 from assets.cohorts import COHORT_FOLDER, unreadable_cohort_asset
 from assets.definitions import build, defs
 from assets.metadata import card_metadata, column_schema
+from nest_model.evidence.rows import Names, all_rows
 from nest_model.next_set.system import names as system_names
 from schemas.cards import Flow, StepCard
 from schemas.cohort import read_folder
+from schemas.sources import sources
 from schemas.tables.events import EVENTS
 
 REPOSITORY = defs().get_repository_def()
@@ -41,7 +43,12 @@ def test_asset_names_are_the_documented_ones():
     fetch_assets = {"mimic_demo_files", "crosswalk_files"}
     baskets = {f"instacart_{table}" for table in (tables - {"report"}) | {"baskets", "next_basket"}}
     baskets |= {f"instacart_system_{system}" for system in system_names()}
-    assert names == chains | {"mimic_drug_lookup", "mimic_meds"} | per_cohort | fetch_assets | baskets
+    rows, tasks = all_rows(), sources()["mimic"].evidence
+    evidence = {"mimic_evidence"} | {f"mimic_evidence_{row.name}" for row in rows if row.is_pretrained_anew}
+    evidence |= {Names("mimic").cell(row, task) for row in rows for task in row.tasks(tasks)} - per_cohort
+    assert len(evidence) > 90
+    others = {"mimic_drug_lookup", "mimic_meds"}
+    assert names == chains | others | per_cohort | fetch_assets | baskets | evidence
 
 
 def test_job_names_are_the_documented_ones():
@@ -53,6 +60,7 @@ def test_job_names_are_the_documented_ones():
     other_jobs = {
         "fetch_mimic_demo",
         "fetch_crosswalks",
+        "mimic_evidence",
         "instacart_full",
         "instacart_etl",
         "instacart_pretrain",
@@ -231,6 +239,7 @@ def test_every_scientific_check_is_blocking():
         "no_leak_suspected",
         "learnt_more_than_a_constant",
         "can_be_judged",
+        "every_cell_was_made",
     }
     labels = {spec.asset_key.to_user_string() for spec in specs if spec.name == "no_feature_after_prediction"}
     assert labels == {f"{cohort}_labels" for cohort in COHORTS}
