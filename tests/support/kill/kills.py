@@ -39,14 +39,16 @@ class Kill:
         return cls(target, dice.randint(0, steps), dice.choice([dice.uniform(0, 1.5), dice.uniform(0, 8)]))
 
 
-def kill_while_running(command: tuple[str, ...], folder: Path, kill: Kill, dice: random.Random) -> bool:
+def kill_while_running(
+    command: tuple[str, ...], folder: Path, kill: Kill, dice: random.Random, **settings: str
+) -> bool:
     """Start a command, kill it, and wait until no process is left; return whether it was still running when killed."""
     steps_before = count_started_steps(folder)
     with (folder / "output").open("w") as output:
         run = subprocess.Popen(
             [str(BIN / command[0]), *command[1:]],
             cwd=ROOT,
-            env=environment(folder, **SMALL, TMPDIR=str(temporary_folder(folder))),
+            env=environment(folder, **SMALL, **settings, TMPDIR=str(temporary_folder(folder))),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -1,0 +1,47 @@
+"""The job of the evidence, killed again and again, ends with the page of an undisturbed run, byte for byte."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import SMALL, Run, run
+from tests.support.kill.kills import SEED, Kill, kill_while_running, processes_writing_to
+
+EVIDENCE = ("dagster", "job", "execute", "-j", "mimic_evidence")
+SETTINGS = {
+    "NEST_EVIDENCE_SYSTEMS": "nest,bert,motor,lightgbm",
+    "NEST_EVIDENCE_TASKS": "mimic_long_stay",
+    "NEST_SEEDS": "42,7",
+}
+KILLS = 10
+STEPS = 4  # of the two pretrainings and the two cells, which start after the tables are found unchanged
+
+
+def page(folder: Path) -> dict[str, bytes]:
+    report = folder / "data" / "mimic" / "reports" / "mimic_evidence"
+    return {name: (report / name).read_bytes() for name in ("report.html", "metrics.json")}
+
+
+@pytest.mark.long
+def test_evidence_killed_ten_times_ends_with_the_same_page(full_run: Run, tmp_path: Path):
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    for folder in (undisturbed, killed):
+        shutil.copytree(full_run.data, folder / "data")
+    result = run(*EVIDENCE, folder=undisturbed, **SMALL, **SETTINGS)
+    assert result.returncode == 0, result.output[-2000:]
+
+    dice = random.Random(SEED)
+    hits = 0
+    for _ in range(KILLS):
+        kill = Kill(dice.choice(["all", "run", "one"]), dice.randint(0, 24 + STEPS), dice.uniform(0, 12))
+        hits += kill_while_running(EVIDENCE, killed, kill, dice, **SETTINGS)
+        assert not processes_writing_to(killed / "data"), "a process outlives its run"
+    last = run(*EVIDENCE, folder=killed, **SMALL, **SETTINGS)
+
+    assert last.returncode == 0, last.output[-2000:]
+    assert hits >= KILLS // 2
+    assert page(killed) == page(undisturbed)
+    assert b"mimic_long_stay" in page(killed)["metrics.json"]
+    assert not list((killed / "data").rglob("state/*"))
