@@ -28,7 +28,7 @@ from assets.runtime.step_cache import cached_step, step_key
 from nest_model.config import SYSTEMS
 from nest_model.evidence.rows import Names, Row, all_rows
 from nest_model.options import FineTuningOptions, PretrainingOptions, preset_for
-from schemas.cards import FAILED, StepCard
+from schemas.cards import FAILED, StepCard, step_of
 from schemas.errors import NestError
 from schemas.io.verify import verified
 from schemas.layout import Layout
@@ -47,7 +47,7 @@ def evidence_assets(spec: SourceSpec, cohorts: Sequence[str]) -> list[dg.AssetsD
     if not tasks:
         return []
     return [
-        *(pretraining_asset(source, row) for row in rows if row.is_pretrained_anew),
+        *(pretraining_asset(source, row) for row in _pretrained_first(rows)),
         *(cell_asset(source, row, task) for row in rows if has_own_cell(row) for task in row.tasks(tasks)),
         page_asset(source, rows, tasks),
     ]
@@ -59,8 +59,14 @@ def _asked(spec: SourceSpec, cohorts: Sequence[str]) -> tuple[list[Row], list[st
         row_names, task_names = Settings().evidence_names
     except NestError:  # refused when a run begins, too
         row_names, task_names = (), ()
-    rows = [row for row in all_rows() if row.name in row_names or not row_names]
+    rows = [row for row in all_rows() if (row.name in row_names if row_names else row.is_default)]
     return rows, [name for name in task_names or spec.evidence if name in cohorts]
+
+
+def _pretrained_first(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows whose own pretraining these rows start from."""
+    names = {row.name if row.is_pretrained_anew else row.pretrained_as for row in rows}
+    return [row for row in all_rows() if row.name in names]
 
 
 def has_own_cell(row: Row) -> bool:
@@ -169,15 +175,15 @@ def _make_cell(
         options |= dict(row.finetuning)
         parent = Names(source).pretrained(row)
         # depends neither on the further seeds nor on the pretrained weights, which the training itself compares
-        paths["key"] = step_key(layout, options, exclude=(parent.removeprefix(f"{source}_"),))
+        paths["key"] = step_key(layout, options, exclude=(step_of(parent, source),))
         paths["pretrained"] = layout.model(parent)
         if settings.pretraining_seeds:
             options["pretraining-seeds"] = True
     options |= seed_flags(settings)
 
     def make() -> StepCard:
-        if row.is_pretrained_anew:
-            failure = StepCard.read(layout.cards, f"evidence_{row.name}").failure
+        if row.system is not None:
+            failure = StepCard.read(layout.cards, step_of(Names(source).pretrained(row), source)).failure
             if failure:
                 return StepCard(
                     step="model", contract="model/1", warnings=[f"{FAILED}its pretraining failed: {failure}"]

@@ -55,6 +55,7 @@ def run(
     seed: int,
     telemetry: Telemetry,
     counts: Counts = "plain",
+    labelled_share: float = 1.0,
 ) -> dict[str, float | None] | None:
     """Tune, fit and score one task; write its folder and the predictions of every split.
 
@@ -62,6 +63,7 @@ def run(
     learnt writes `not_trainable.json` instead of a model and raises no error.
 
     Args:
+        labelled_share: of the training and validation patients whose labels are used, see `Labels.with_share`.
         counts: `windows` adds counts by how long ago an event was known, and bags the rows, so that seeds differ.
 
     Returns:
@@ -70,7 +72,7 @@ def run(
     Raises:
         NestError: the inputs do not belong together.
     """
-    table = Labels.read(labels)
+    table = Labels.read(labels).with_share(labelled_share, seed)
     reason = untrainable_reason(table)
     if reason is not None:
         write_not_trainable(table, reason, out, predictions, telemetry)

@@ -104,6 +104,7 @@ def finetune(
     freeze: Sequence[str] = (),
     shuffle_sets: bool = False,
     start: Start = "pretrained",
+    labelled_share: float = 1.0,
     skip_finished: bool = False,
 ) -> dict[str, float] | None:
     """Fine-tune a pretrained model for one task; write its folder and the predictions of every split.
@@ -119,6 +120,7 @@ def finetune(
         start: `fresh` reads only the config and the measured items of the pretrained model and draws the encoder's
             weights with the seed: the initial weights of a pretraining with that seed, except for shared embeddings,
             which become a plain table. No probe is fitted then.
+        labelled_share: of the training and validation patients whose labels are used, see `Labels.with_share`.
         skip_finished: skip a model that an identical training has already finished.
 
     Returns:
@@ -130,7 +132,7 @@ def finetune(
         Stopped: a request to stop came; the state is saved.
     """
     start_time, fabric, telemetry = time.monotonic(), runtime.fabric, runtime.telemetry
-    table = Labels.read(labels)
+    table = Labels.read(labels).with_share(labelled_share, seed)
     reason = untrainable_reason(table)
     if reason is not None:
         if fabric.is_global_zero:

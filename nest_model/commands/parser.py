@@ -101,6 +101,8 @@ def parser() -> argparse.ArgumentParser:
     _device(finetune)
     _training(finetune)
 
+    _labelled_share(finetune)
+
     lightgbm = _command(commands, "lightgbm", _lightgbm, "fit LightGBM on counts of the same events")
     _paths(lightgbm, "labels", "seqset", "vocab", "out", "predictions")
     lightgbm.add_argument(
@@ -111,6 +113,8 @@ def parser() -> argparse.ArgumentParser:
         "up to 1, 7, 30, 365 and more days before the prediction, with rows drawn anew for each tree",
     )
     _seeds(lightgbm)
+
+    _labelled_share(lightgbm)
 
     yardsticks = _command(commands, "yardsticks", _yardsticks, "fit the other baselines of a cohort")
     _paths(yardsticks, "labels", "seqset", "vocab", "pretrained", "boosted", "out", "predictions")
@@ -313,6 +317,25 @@ def _seeds(command: argparse.ArgumentParser) -> None:
         help="seeds to train one model each with, such as 42,123; the first model is written to --out, the others to "
         "`seeds/SEED` below it",
     )
+
+
+def _labelled_share(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--labelled-share",
+        type=_share,
+        default=1.0,
+        help="share of the training and validation patients whose labels are used, drawn with the seed (default: 1)",
+    )
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no share above 0 and up to 1")
+    return share
 
 
 def _count(text: str) -> int:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from nest_model.config import ModelConfig
+from nest_model.data.mixing import bits, mix
 from nest_model.data.selection import ContextCut, Selection, limit_context
 from nest_model.data.seqsets import SeqSets
 
@@ -27,9 +28,9 @@ def shuffle_before_target(seqsets: SeqSets, selection: Selection, seed: int) -> 
     examples of a patient, in whatever split or shards, have them in the same order.
     """
     sets = selection.sets
-    keys = _hash(np.full(len(sets), seed))
+    keys = mix(np.full(len(sets), seed))
     for names in (seqsets.subject_id, seqsets.encounter_id):
-        keys = _hash(keys ^ _bits(names[sets]))
+        keys = mix(keys ^ bits(names[sets]))
     is_target = np.zeros(len(sets), dtype=bool)
     is_target[selection.set_offsets[1:] - 1] = True
     # sorted by example, in it the target last
@@ -37,16 +38,3 @@ def shuffle_before_target(seqsets: SeqSets, selection: Selection, seed: int) -> 
     return replace(
         selection, event_starts=selection.event_starts[order], event_counts=selection.event_counts[order]
     )
-
-
-def _bits(numbers: np.ndarray) -> np.ndarray:
-    return numbers.astype(np.int64).view(np.uint64)
-
-
-def _hash(numbers: np.ndarray) -> np.ndarray:
-    """Return a hash of whole numbers, u64 [any]: a step of SplitMix64 (Steele, Lea and Flood 2014)."""
-    values = _bits(numbers) + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = values ^ (values >> np.uint64(31))
-    return mixed

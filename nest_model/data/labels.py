@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from nest_model.data.mixing import bits, mix
 from nest_model.data.predictions import classes_of, truth_table
 from schemas.contract import read_table, write_table
 from schemas.tables.labels import Task, labels_schema, predictions_schema, read_task
@@ -54,6 +55,16 @@ class Labels:
             label=None if self.label is None else self.label.take(pa.array(rows)),
             split=self.split[rows],
         )
+
+    def with_share(self, share: float, seed: int) -> "Labels":
+        """Return the rows of a share of the training and validation patients, and of all test patients.
+
+        The patients are drawn by a hash of the seed and the patient: those of a share are among those of a larger one.
+        """
+        if share >= 1:
+            return self
+        place = mix(mix(np.full(len(self), seed)) ^ bits(self.subject_id)) / 2.0**64
+        return self.take(np.flatnonzero((place < share) | (self.split == "test")))
 
     def truth(self, classes: Sequence[str]) -> np.ndarray:
         """Return bool [rows, classes]; a bool task has one column, "true"."""

@@ -23,6 +23,7 @@ METRICS = {"auroc": "AUROC", "average_precision": "AP"}
 ALT = {
     "auroc": "AUROC of every row and task with intervals; the numbers are in the tables",
     "average_precision": "AP of every row and task with intervals; the numbers are in the tables",
+    "labels": "AP of each task by the share of labelled patients that a model learns from",
     "cost": "Mean AP over the tasks by the FLOP of a row",
 }
 
@@ -92,11 +93,39 @@ def all_pictures(metrics: Mapping[str, Any]) -> dict[str, Figure]:
     for metric, words in METRICS.items():
         if tasks := [task for task in metrics["tasks"].values() if _has_scores(task, metric)]:
             drawn[metric] = pictures.scores(tasks, systems, metric=metric, words=f"{words}, 95 % interval")
+    curves = label_curves(metrics)
+    if curves:
+        drawn["labels"] = pictures.curves(curves, x="Labelled patients, share", y="AP")
     means = mean_scores(metrics, "average_precision")
     points = [row for row in systems if "costs" in row and row["name"] in means]
     if len(points) > 1:
         drawn["cost"] = pictures.cost(points, means, words="AP, mean over the tasks")
     return drawn
+
+
+FROZEN_TITLE = "NEST, frozen"
+
+
+def label_curves(metrics: Mapping[str, Any]) -> dict[str, dict[str, list[tuple[float, Mapping[str, Any]]]]]:
+    """Return by task and model the AP at each share of labels; empty unless a model has two shares."""
+    titles = {row["name"]: row["title"] for row in metrics["rows"]}
+    shares = {row["name"]: (row["whole"], row["share"]) for row in rows_of(metrics, "labels")}
+    wholes = {whole for whole, _ in shares.values()}
+    shares |= {name: (name, 1.0) for name in wholes if name in titles}
+    curves: dict[str, dict[str, list[tuple[float, Mapping[str, Any]]]]] = {}
+    for task in metrics["tasks"].values():
+        lines: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
+        for name, (whole, share) in sorted(shares.items(), key=lambda item: item[1][1]):
+            cell = task["cells"].get(name)
+            if cell is None or whole not in titles:
+                continue
+            for title, score in ((titles[whole], cell), (FROZEN_TITLE, cell.get("frozen"))):
+                if score and score["average_precision"]["value"] is not None:
+                    lines.setdefault(title, []).append((share, score["average_precision"]))
+        lines = {title: points for title, points in lines.items() if len(points) > 1}
+        if lines:
+            curves[task["title"]] = lines
+    return curves
 
 
 def _has_scores(task: Mapping[str, Any], metric: str) -> bool:
@@ -212,5 +241,6 @@ PARTS = {
     "systems": "Systems",
     "finetuning": "Fine-tuned otherwise",
     "pretraining": "Built and pretrained otherwise",
+    "labels": "With fewer labels",
 }
 """The tables of the page."""

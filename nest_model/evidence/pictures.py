@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from nest_model.report.figures import FAINT, INK, styled
 
@@ -66,4 +67,42 @@ def cost(rows: Sequence[Mapping[str, Any]], values: Mapping[str, float], *, word
         axes.annotate(row["title"], place, xytext=(6, 3), textcoords="offset points", fontsize=8.5)
     axes.margins(x=0.25, y=0.15)
     axes.grid(color=FAINT)
+    return figure
+
+
+_DASHES = ("-", (0, (3, 1)), (0, (5, 2)), (0, (1, 1)))
+_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#d55e00")
+
+
+@styled
+def curves(
+    tasks: Mapping[str, Mapping[str, Sequence[tuple[float, Mapping[str, Any]]]]], *, x: str, y: str
+) -> Figure:
+    """Draw a line with intervals for each model, a panel for each task, over shares on a logarithmic axis.
+
+    Args:
+        tasks: task -> model -> (share, score) in rising order; at least one.
+    """
+    figure = Figure(figsize=(1.2 + 3.2 * len(tasks), 3.2), layout="constrained")
+    all_axes = figure.subplots(1, len(tasks), squeeze=False).flat
+    models = sorted({model for lines in tasks.values() for model in lines})
+    for axes, (task, lines) in zip(all_axes, tasks.items(), strict=True):
+        axes.set_title(task, fontsize=9.5)
+        axes.set(xlabel=x, xscale="log")
+        for place, model in enumerate(models):
+            points = lines.get(model, [])
+            shares, values = [share for share, _ in points], [score["value"] for _, score in points]
+            style = {"color": _COLOURS[place % 4], "linestyle": _DASHES[place % 4]}
+            axes.plot(shares, values, marker="o", markersize=4.5, label=model, **style)
+            bands = [
+                (share, score["low"], score["high"]) for share, score in points if score["low"] is not None
+            ]
+            if bands:
+                axes.fill_between(
+                    *map(list, zip(*bands, strict=True)), color=style["color"], alpha=0.1, linewidth=0
+                )
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.grid(color=FAINT)
+    figure.axes[0].set_ylabel(y)
+    figure.axes[0].legend(fontsize=8.5)
     return figure

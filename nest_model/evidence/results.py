@@ -1,13 +1,13 @@
 """The numbers of the page: every cell's scores, its difference to NEST, and what each row costs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nest_model.data.predictions import Predictions, same_rows
+from nest_model.data.predictions import Predictions, probe_predictions, same_rows
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine, counts, score
 from nest_model.evidence.costs import Costs
@@ -23,6 +23,8 @@ from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 
 REFERENCE = "nest"
+FROZEN = "nest"
+"""The row whose frozen encoder is scored too, for the curve over labels."""
 COMPARED = ("auroc", "average_precision")
 
 
@@ -32,7 +34,8 @@ def evidence(layout: Layout, rows: Sequence[Row], tasks: Sequence[str]) -> dict[
     by_task = {
         task: _task(layout, names, [row for row in rows if task in row.tasks(tasks)], task) for task in tasks
     }
-    _correct_for_many(by_task)
+    for part in {row.part for row in rows}:
+        _correct_for_many(by_task, {row.name for row in rows if row.part == part})
     costs = Costs(layout.seqset, layout.subjects)
     return {
         "source": names.source,
@@ -43,7 +46,9 @@ def evidence(layout: Layout, rows: Sequence[Row], tasks: Sequence[str]) -> dict[
 
 def _row(layout: Layout, names: Names, row: Row, costs: Costs) -> dict[str, Any]:
     """Return what is said of a row whatever the task: what it is, what it costs, what its pretraining learnt."""
-    about = {"name": row.name, "title": row.title, "about": row.about, "part": row.part}
+    about: dict[str, Any] = {"name": row.name, "title": row.title, "about": row.about, "part": row.part}
+    if row.part == "labels":
+        return about | {"share": row.labelled_share, "whole": row.whole}
     if row.system is None:
         return about
     name = names.pretrained(row)
@@ -75,12 +80,15 @@ def _failure(layout: Layout, names: Names, asset: str) -> str | None:
 def _task(layout: Layout, names: Names, rows: Sequence[Row], task: str) -> dict[str, Any]:
     """Return the cells of one task, scored on the same rows, classes and resamples."""
     models: dict[str, Predictions] = {}
+    frozen: dict[str, Predictions] = {}
     missing: dict[str, str] = {}
     for row in rows:
         name = names.cell(row, task)
         file = layout.report(name) / "predictions.parquet"
         if is_written(file) and not _failure(layout, names, name):
-            models[row.name] = _read(file).of(SPLIT)
+            models[row.name] = _read(file)
+            if FROZEN in (row.name, row.whole) and is_written(probe_predictions(file)):
+                frozen[row.name] = _read(probe_predictions(file), file)
         else:
             missing[row.name] = _reason(layout, names, name)
     classes = _common_classes(models)
@@ -89,6 +97,10 @@ def _task(layout: Layout, names: Names, rows: Sequence[Row], task: str) -> dict[
     cells = _cells(models)
     for name, cell in cells.items():
         cell["paper"] = _paper(name, task)
+        if name in frozen:
+            model = frozen[name].only(classes)
+            scores = score(model, Resamples.of(model.subject_id), metrics=COMPARED)
+            cell["frozen"] = {metric: scores[metric].json() for metric in COMPARED}
     first = next(iter(models.values()), None)
     return {
         "title": title_of(task),
@@ -101,9 +113,19 @@ def _task(layout: Layout, names: Names, rows: Sequence[Row], task: str) -> dict[
     }
 
 
-def _read(file: Path) -> Predictions:
-    further = {seed: predictions_of_seed(file, seed) for seed in list_other_seeds(file.parent)}
-    return read_all_seeds(file, {seed: path for seed, path in further.items() if is_written(path)})
+def _read(file: Path, of_model: Path | None = None) -> Predictions:
+    """Read the test rows of all seeds.
+
+    Args:
+        of_model: the fine-tuned model's predictions, where `file` holds its probe's.
+    """
+    further = {
+        seed: predictions_of_seed(of_model or file, seed)
+        for seed in list_other_seeds((of_model or file).parent)
+    }
+    if of_model:
+        further = {seed: probe_predictions(path) for seed, path in further.items()}
+    return read_all_seeds(file, {seed: path for seed, path in further.items() if is_written(path)}, SPLIT)
 
 
 def _reason(layout: Layout, names: Names, name: str) -> str:
@@ -149,14 +171,14 @@ def _difference(of_row: Score, of_nest: Score) -> dict[str, Any]:
     }
 
 
-def _correct_for_many(tasks: Mapping[str, Any]) -> None:
-    """Add to every difference its p after Holm's correction over all rows and tasks of one metric."""
+def _correct_for_many(tasks: Mapping[str, Any], rows: Collection[str]) -> None:
+    """Add to the differences of these rows their p after Holm's correction over the rows and tasks of a metric."""
     for metric in COMPARED:
         differences = {
             (task, row): cell["less_nest"][metric]
             for task, content in tasks.items()
             for row, cell in content["cells"].items()
-            if "less_nest" in cell
+            if row in rows and "less_nest" in cell
         }
         p_values = {key: less["p"] for key, less in differences.items() if less["p"] is not None}
         for key, p in holm(p_values).items():

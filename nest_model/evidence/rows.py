@@ -7,16 +7,16 @@ cells of its own. A system that is added to `SYSTEMS` is a row from then on.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from nest_model.config import PRESETS, SYSTEMS, absent_fields
 from nest_model.options import PretrainingOptions
 from schemas.errors import NestError
 from schemas.near_names import near_name
 
-Part = Literal["systems", "pretraining", "finetuning", "objectives"]
+Part = Literal["systems", "pretraining", "finetuning", "objectives", "labels"]
 """Which table of the page a row stands in: systems; ablations that are pretrained anew; ablations of the fine-tuning;
-objectives, which are judged without a task."""
+objectives, which are judged without a task; models that learn from fewer labels."""
 
 ABLATED_ON = ("mimic_mortality", "mimic_readmission", "mimic_long_stay")
 """The cohorts of the paper's ablations."""
@@ -38,11 +38,19 @@ class Row:
     finetuning: Mapping[str, str] = field(default_factory=dict)  # flags of the command that makes a cell
     model_of_cohort: str | None = None  # the model every cohort has and which this row shows
     layers: int = 1  # how many times the preset's
+    pretrained_as: str | None = None  # another row, from whose pretraining it starts
+    whole: str | None = None  # the row that is the same with all labels
+    is_default: bool = True  # made where no rows are named
 
     @property
     def is_pretrained_anew(self) -> bool:
         """Whether the row has a pretraining of its own."""
         return self.pretraining is not None
+
+    @property
+    def labelled_share(self) -> float:
+        """The share of the labelled patients it learns from."""
+        return float(self.finetuning.get("labelled-share", 1))
 
     @property
     def has_cells(self) -> bool:
@@ -80,7 +88,8 @@ class Names:
 
     def pretrained(self, row: Row) -> str:
         """Return the asset of the pretraining a row starts from."""
-        return f"{self.source}_evidence_{row.name}" if row.is_pretrained_anew else f"{self.source}_nest"
+        own = row.name if row.is_pretrained_anew else row.pretrained_as
+        return f"{self.source}_evidence_{own}" if own else f"{self.source}_nest"
 
     def cell(self, row: Row, task: str) -> str:
         """Return the asset of a row's cell."""
@@ -140,6 +149,42 @@ BUILT_OTHERWISE = tuple(
 )
 """The paper's group B: without one kind of block, with as many layers or as many weights."""
 
+SHARES = (0.01, 0.05, 0.10, 0.25, 0.50)
+"""The shares of the labelled patients, beside all of them, of the curve over labels."""
+
+
+def _with_labels(share: float, name: str, title: str, about: str, **fields: Any) -> Row:
+    """Return the row of a model that learns from a share of the labelled patients."""
+    return Row(
+        f"labels_{100 * share:02.0f}_{name}",
+        f"{title}, {share:.0%} of labels",
+        f"{about} It learns from the labels of {share:.0%} of the training and validation patients.",
+        part="labels",
+        finetuning={"labelled-share": f"{share:g}"},
+        whole=name,
+        **fields,
+    )
+
+
+FEWER_LABELS = tuple(
+    row
+    for share in SHARES
+    for row in (
+        _with_labels(share, "nest", "NEST", "The pretrained NEST."),
+        _with_labels(
+            share,
+            "core_behrt",
+            "CORE-BEHRT",
+            "The pretrained CORE-BEHRT.",
+            system="core_behrt",
+            pretrained_as="core_behrt",
+            is_default=False,
+        ),
+        _with_labels(share, "lightgbm", "LightGBM, counts", "Boosted trees on counts.", system=None),
+    )
+)
+"""How many labels a model needs before it beats counting."""
+
 STUDY = {"layers": "3", "epochs": "10", "own-set-weight": "0"}
 OBJECTIVES = tuple(
     Row(f"objective_{name}", title, about, part="objectives", pretraining=STUDY | flags)
@@ -186,6 +231,7 @@ def all_rows() -> tuple[Row, ...]:
         *FINETUNED_OTHERWISE,
         *BUILT_OTHERWISE,
         *OBJECTIVES,
+        *FEWER_LABELS,
     )
 
 

@@ -134,19 +134,23 @@ def _read_all_seeds(layout: Layout, cohort: str, model: str) -> Predictions:
     return read_all_seeds(predictions_path(layout, cohort, model), further)
 
 
-def read_all_seeds(file: Path, further: Mapping[int, Path]) -> Predictions:
+def read_all_seeds(file: Path, further: Mapping[int, Path], split: str | None = None) -> Predictions:
     """Read a model's predictions of all seeds, or of the first seed only if all seeds predict the same.
 
     Args:
         further: the predictions of the seeds after the first.
+        split: the only one to read; None: all.
 
     Raises:
         InputError: the seeds were scored on different rows.
     """
-    predictions = read_predictions(file)
-    predictions_by_seed = {}
+
+    def read(path: Path) -> Predictions:
+        return read_predictions(path) if split is None else read_predictions(path).of(split)
+
+    predictions, predictions_by_seed = read(file), {}
     for seed, path in further.items():
-        predictions_by_seed[seed] = read_predictions(path)
+        predictions_by_seed[seed] = read(path)
         if not same_rows(predictions, predictions_by_seed[seed]):
             raise InputError(
                 f"{path}: its rows differ from those of {file}, another seed; train the seeds again."

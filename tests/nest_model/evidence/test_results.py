@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from nest_model.evidence.page import render, sentences
+from nest_model.evidence.page import label_curves, render, sentences
 from nest_model.evidence.results import evidence
 from nest_model.evidence.rows import Names, rows_by_name
 from schemas.cards import StepCard
@@ -105,3 +105,15 @@ def test_no_score_and_no_dot_of_under_eleven_patients(tmp_path):
     assert "withheld" in page
     assert "<svg" not in page
     assert json.dumps(metrics).count("918273") == 0
+
+
+def test_a_curve_over_labels_has_a_point_for_each_share_and_one_for_all(layout):
+    table = rows_by_name()
+    shares = ["labels_05_lightgbm", "labels_25_lightgbm"]
+    for place, name in enumerate(shares):
+        copy_cell(layout, name, seed=place, noise=2.0)
+    metrics = evidence(layout, [*ROWS, *(table[name] for name in shares)], [TASK])
+    (curves,) = label_curves(metrics).values()
+    assert [share for share, _ in curves["LightGBM, counts"]] == [0.05, 0.25, 1.0]
+    assert "NEST" not in curves, "one point is no curve"
+    assert "<svg" in render(metrics)
