@@ -150,7 +150,7 @@ class GtBehrt(KindAwareEncoder):
         )
         self.blocks = cast("Sequence[PostNormBlock]", blocks)
         self.missing_node = nn.Linear(d_model, width)
-        initialise(self, [layer.block for layer in self.graph_layers])
+        initialise(self, [*(layer.block for layer in self.graph_layers), *self.blocks])
         for embedding in (self.embedding, self.kind_embedding):
             nn.init.normal_(embedding.weight, std=width**-0.5)
 
