@@ -106,12 +106,14 @@ def _is_first(keys: Tensor) -> Tensor:
     return torch.zeros_like(keys, dtype=torch.bool).index_fill_(0, torch.from_numpy(first), True)
 
 
-@dataclass(frozen=True)
 class MaskedAndMissingNodes:
     """NAM, with the weight and share that the config has for masked tokens, and MNP."""
 
-    config: ModelConfig
     last_evaluation = None
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+        self._kinds: np.ndarray | None = None  # i64 [vocab_size], of each token
 
     def target(self, encoder: GtBehrt) -> None:
         """Return nothing: it trains no second network."""
@@ -120,7 +122,8 @@ class MaskedAndMissingNodes:
         """Do nothing."""
 
     def fit(self, encoder: GtBehrt, batches: PackedPatients) -> None:
-        """Take nothing: what is guessed is in the batch itself."""
+        """Take the kinds of tokens, which a masked node keeps, so that a guess may know them."""
+        self._kinds = encoder.kind_of_token.cpu().numpy().copy()
 
     def start_at_shares(self, encoder: GtBehrt, examples: PretrainingExamples) -> None:
         """Leave the encoder as it is: the tied token head has no bias that could start there."""
@@ -158,13 +161,17 @@ class MaskedAndMissingNodes:
     def compare_with_guesses(
         self, validation: Mapping[str, float], examples: PretrainingExamples
     ) -> dict[str, Any]:
-        """Return the losses of a constant guess, by how many training sets hold a code, and the verdicts."""
+        """Return the losses of a constant guess, by how many training sets hold a code, and the verdicts.
+
+        Of a masked node the guess knows the kind, as the encoder does.
+        """
+        assert self._kinds is not None, "fit comes before any guess"
         holders = examples.popularity.holders + 0.5
-        nats = -np.log(holders / holders[FIRST_TOKEN:].sum())
-        sums, counts = {"val_nam": 0.0, "val_mnp": 0.0}, {"val_nam": 0, "val_mnp": 0}
+        nats = {"val_nam": nats_of_codes(holders, self._kinds), "val_mnp": nats_of_codes(holders)}
+        sums, counts = dict.fromkeys(nats, 0.0), dict.fromkeys(nats, 0)
         for corrupted in examples.corrupted(examples.val, self.corrupt):
             for name, codes in (("val_nam", corrupted.masked), ("val_mnp", corrupted.missing)):
-                sums[name] += float(nats[codes.numpy()].sum())
+                sums[name] += float(nats[name][codes.numpy()].sum())
                 counts[name] += len(codes)
         yardsticks = {name: {"constant": sums[name] / count} for name, count in counts.items() if count}
         return {
@@ -191,6 +198,21 @@ class MaskedAndMissingNodes:
             name: token_loss(encoder, rows, torch.arange(len(rows), device=rows.device), tokens)
             for name, (rows, tokens) in guesses.items()
         }
+
+
+def nats_of_codes(holders: np.ndarray, kinds: np.ndarray | None = None) -> np.ndarray:
+    """Return the loss of guessing each code by its share of the holders, f64 [vocab_size]; 0 for specials.
+
+    Args:
+        holders: f64 [vocab_size], above 0.
+        kinds: i64 [vocab_size]; the guess knows a code's kind. None: it does not.
+    """
+    groups = np.zeros(len(holders), dtype=np.int64) if kinds is None else kinds
+    codes = slice(FIRST_TOKEN, None)
+    totals = np.bincount(groups[codes], weights=holders[codes])
+    nats = np.zeros(len(holders))
+    nats[codes] = np.log(totals[groups[codes]] / holders[codes])
+    return nats
 
 
 OBJECTIVE: type[Objective] = MaskedAndMissingNodes

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -12,7 +13,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.model.attention import plan_attention
 from nest_model.model.systems.gt_behrt import EDGE_TYPES, EdgePlan, GtBehrt, edge_types
-from nest_model.training.objectives.nam_mnp import MaskedAndMissingNodes, corrupt_graphs
+from nest_model.training.objectives.nam_mnp import MaskedAndMissingNodes, corrupt_graphs, nats_of_codes
 from schemas.errors import NestError
 from schemas.tables.vocab import CLS, MASK, UNK
 from tests.support.factories.ragged import MAX_SET_ROWS, VOCAB_SIZE, ragged_batch, seeded, subjects
@@ -162,6 +163,14 @@ def test_losses_are_means_over_masked_and_missing_nodes_of_the_vocabulary_by_the
     )
     for name, loss in {"nam": nam, "mnp": mnp, "loss": 0.5 * nam + mnp}.items():
         torch.testing.assert_close(losses[name], loss.detach() if name != "loss" else loss)
+
+
+def test_a_constant_guess_is_a_share_of_all_holders_or_of_those_of_a_kind():
+    holders = np.array([9.0] * 5 + [1, 3, 4, 8])
+    shares = np.exp(-nats_of_codes(holders)[5:])
+    np.testing.assert_allclose(shares, [1 / 16, 3 / 16, 4 / 16, 8 / 16])
+    of_kinds = np.exp(-nats_of_codes(holders, np.array([4] * 5 + [0, 0, 1, 1]))[5:])
+    np.testing.assert_allclose(of_kinds, [1 / 4, 3 / 4, 4 / 12, 8 / 12])
 
 
 def test_the_papers_size_has_the_announced_parameters():
