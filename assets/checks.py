@@ -277,7 +277,7 @@ def evidence_check(source: str) -> dg.AssetChecksDefinition:
         faults += [
             f"{row}, {task['title']}: {reason}"
             for task in metrics["tasks"].values()
-            for row, reason in task["missing"].items()
+            for row, reason in task["reasons"].items()
             if not reason.startswith("not trainable")
         ]
         result = dg.AssetCheckResult(

@@ -5,7 +5,7 @@ Free of torch: settings are checked before a run starts.
 
 import argparse
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -77,11 +77,10 @@ class Options(BaseModel):
             for name, value in self.overrides.items()
         }
 
-    @staticmethod
-    def field_of(flag: str) -> str:
-        """Return the field of the model's config that a flag, without its dashes, sets."""
-        name = flag.replace("-", "_")
-        return FIELDS.get(name, name)
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, str]) -> Self:
+        """Return the options that command-line flags, without their dashes, set; see `read`."""
+        return cls.read({name.replace("-", "_"): value for name, value in flags.items()})
 
 
 class PretrainingOptions(Options):

@@ -19,22 +19,22 @@ from assets.models.common import (
     result_card,
     seed_flags,
 )
-from assets.models.pretrain import TABLES, pretrain, pretraining_code, pretraining_result
+from assets.models.pretrain import TABLES, flags_of_nest, pretrain, pretraining_code, pretraining_result
 from assets.resources import Workspace, has_gpu
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import cached_step, step_key
 from nest_model.config import SYSTEMS
-from nest_model.evidence.rows import Names, Row, all_rows
-from nest_model.options import FineTuningOptions, PretrainingOptions, preset_for
+from nest_model.evidence.rows import Names, Row, all_rows, clashes
+from nest_model.options import FineTuningOptions, preset_for
 from schemas.cards import FAILED, StepCard, step_of
 from schemas.errors import NestError
 from schemas.io.verify import verified
 from schemas.layout import Layout
 from schemas.markdown import markdown_table
 from schemas.settings import Settings
-from schemas.sources import SourceSpec
+from schemas.sources import SourceSpec, sources
 
 
 def evidence_assets(spec: SourceSpec, cohorts: Sequence[str]) -> list[dg.AssetsDefinition]:
@@ -43,7 +43,7 @@ def evidence_assets(spec: SourceSpec, cohorts: Sequence[str]) -> list[dg.AssetsD
     Args:
         cohorts: those of the source.
     """
-    source, (rows, tasks) = spec.name, _asked(spec, cohorts)
+    source, (rows, tasks) = spec.name, _rows_and_tasks(spec, cohorts)
     if not tasks:
         return []
     return [
@@ -53,14 +53,15 @@ def evidence_assets(spec: SourceSpec, cohorts: Sequence[str]) -> list[dg.AssetsD
     ]
 
 
-def _asked(spec: SourceSpec, cohorts: Sequence[str]) -> tuple[list[Row], list[str]]:
+def _rows_and_tasks(spec: SourceSpec, cohorts: Sequence[str]) -> tuple[list[Row], list[str]]:
     """Return the rows and tasks of the page; wrong names are refused when a run begins, see `refuse_unknown`."""
     try:
         row_names, task_names = Settings().evidence_names
     except NestError:  # refused when a run begins, too
         row_names, task_names = (), ()
     rows = [row for row in all_rows() if (row.name in row_names if row_names else row.is_default)]
-    return rows, [name for name in task_names or spec.evidence if name in cohorts]
+    tasks = [name for name in dict.fromkeys(task_names or spec.evidence) if name in cohorts]
+    return rows, [name for name in tasks if name not in clashes(tasks)]
 
 
 def _pretrained_first(rows: Sequence[Row]) -> list[Row]:
@@ -92,11 +93,9 @@ def pretraining_asset(source: str, row: Row) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
         settings = workspace.settings
-        options, preset = (
-            PretrainingOptions.from_text(settings.pretraining),
-            preset_for(settings.model, gpu=has_gpu()),
-        )
-        own_flags = {"threads": 1, **row.pretraining_flags(options, preset)}  # two steps run at the same time
+        preset = preset_for(settings.model, gpu=has_gpu())
+        of_nest = flags_of_nest(settings, sources()[source].pretraining)
+        own_flags = {"threads": 1, **row.pretraining_flags(of_nest, preset)}  # two steps run at the same time
         name = Names(source).pretrained(row)
         card = pretrain(context, workspace, pipes, source, name, own_flags, failures_are_results=True)
         return pretraining_result(workspace.layout(source).model(name), card)
@@ -134,13 +133,14 @@ def cell_asset(source: str, row: Row, task: str) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult[Any]:
         layout = workspace.layout(source)
         card = _make_cell(context, workspace, pipes, layout, source, row, task)
-        name = Names(source).cell(row, task)
-        return dg.MaterializeResult(
-            metadata={
-                **metrics_metadata(card),
+        name, files = Names(source).cell(row, task), {}
+        if not card.failure:  # else the folders may hold an earlier model
+            files = {
                 **model_folder_metadata(layout.model(name)),
                 **predictions_metadata(layout.report(name) / "predictions.parquet"),
-            },
+            }
+        return dg.MaterializeResult(
+            metadata={**metrics_metadata(card), **files},
             data_version=dg.DataVersion(card.version),
         )
 
@@ -171,8 +171,7 @@ def _make_cell(
         paths["vocab"] = layout.vocab
     else:
         command = "finetune"
-        options |= {"threads": 1} | FineTuningOptions.from_text(settings.finetuning).flags()
-        options |= dict(row.finetuning)
+        options |= {"threads": 1} | row.finetuning_flags(FineTuningOptions.from_text(settings.finetuning))
         parent = Names(source).pretrained(row)
         # depends neither on the further seeds nor on the pretrained weights, which the training itself compares
         paths["key"] = step_key(layout, options, exclude=(step_of(parent, source),))
@@ -219,13 +218,13 @@ def page_asset(source: str, rows: Sequence[Row], tasks: Sequence[str]) -> dg.Ass
 
         layout = workspace.layout(source)
         out = layout.report(f"{source}_evidence")
-        asked = {"rows": ",".join(row.name for row in rows), "tasks": ",".join(tasks)}
+        contents = {"rows": ",".join(row.name for row in rows), "tasks": ",".join(tasks)}
 
         def make() -> StepCard:
-            arguments = flags({"root": layout.root, **asked})
+            arguments = flags({"root": layout.root, **contents})
             return result_card(run_nest_model(context, pipes, out, "evidence", *arguments))
 
-        card = cached_step(layout, [out], asked, make, partial=True)
+        card = cached_step(layout, [out], contents, make, partial=True)
         metrics = json.loads(verified(out / "metrics.json").read_text())
         pictures = {name: png(figure) for name, figure in page.all_pictures(metrics).items()}
         return dg.MaterializeResult(

@@ -27,6 +27,7 @@ from nest_model.training.guesses import table as guesses
 from nest_model.training.guesses.judgement import Judgement
 from schemas.cards import StepCard
 from schemas.markdown import markdown_table
+from schemas.settings import Settings
 
 TABLES = ("subjects", "vocab", "seqset")
 """The tables of a source that a pretraining reads."""
@@ -55,17 +56,18 @@ def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg
     def nest(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
-        layout, settings = workspace.layout(source), workspace.settings
-        options: dict[str, Any] = {}
-        if settings.rules.cse_position is not None:
-            options["position"] = settings.rules.cse_position
-        options |= (
-            {"threads": 2} | dict(model or {}) | PretrainingOptions.from_text(settings.pretraining).flags()
-        )
+        options = {"threads": 2, **flags_of_nest(workspace.settings, model)}
         card = pretrain(context, workspace, pipes, source, f"{source}_nest", options)
-        return pretraining_result(layout.model(f"{source}_nest"), card)
+        return pretraining_result(workspace.layout(source).model(f"{source}_nest"), card)
 
     return nest
+
+
+def flags_of_nest(settings: Settings, of_source: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the flags of a source's NEST: the preset's position, the source's own, then the run's options."""
+    position = settings.rules.cse_position
+    flags = {} if position is None else {"position": position}
+    return flags | dict(of_source or {}) | PretrainingOptions.from_text(settings.pretraining).flags()
 
 
 def pretraining_code(system: str, objective: str) -> str:
@@ -114,11 +116,14 @@ def pretraining_result(model: Path, card: StepCard) -> dg.MaterializeResult[Any]
     """Return the materialization of a pretraining: its metrics beside guesses, its curves and its card."""
     from nest_model.report import previews
 
-    beside_guesses = {} if card.failure else {"beside_guesses": guesses_table(model)}
+    if card.failure:  # the folder may hold an earlier model
+        return dg.MaterializeResult(
+            metadata=metrics_metadata(card), data_version=dg.DataVersion(card.version)
+        )
     return dg.MaterializeResult(
         metadata={
             **metrics_metadata(card),
-            **beside_guesses,
+            "beside_guesses": guesses_table(model),
             **pictures_metadata(previews.training_previews(model)),
             **model_folder_metadata(model),
         },

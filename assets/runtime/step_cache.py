@@ -129,7 +129,7 @@ def _step_and_dependencies(
     upstream = [dep.asset_key.to_user_string() for dep in spec.deps]
     steps = [step_of(asset, source) for asset in upstream if belongs_to_source(asset, source)]
     if partial:
-        steps = [step for step in steps if _card_or_none(layout, step) is not None]
+        steps = [step for step in steps if (layout.cards / f"{step}.card.json").exists()]
     inputs = input_contents(layout, steps, only)
     dependencies = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
     return step_of(context.asset_key.to_user_string(), source), dependencies

@@ -35,7 +35,7 @@ def sentences(metrics: Mapping[str, Any]) -> list[str]:
         for row, title, task, cell in _cells(metrics)
         if _part(metrics, row) == "systems" and "less_nest" in cell
         for metric in COMPARED
-        if cell["less_nest"][metric]["value"] is not None
+        if cell["less_nest"][metric].get("holm_p") is not None
     ]
     words = (
         [_verdict(metrics, differences)] if differences else ["There is nothing to compare NEST with yet."]
@@ -60,7 +60,7 @@ def _verdict(
     titles = {row["name"]: row["title"] for row in metrics["rows"]}
     text = (
         f"Of {len(differences)} differences to other systems (AUROC and AP of each task), NEST is surely better in "
-        f"{len(better)} and surely worse in {len(worse)}; the others are within chance."
+        f"{len(better)} and surely worse in {len(worse)}; the others are not decided."
     )
     if worse:
         names = sorted(
@@ -133,15 +133,15 @@ def _has_scores(task: Mapping[str, Any], metric: str) -> bool:
 
 
 def mean_scores(metrics: Mapping[str, Any], metric: str) -> dict[str, float]:
-    """Return each row's mean score over the tasks; rows that lack a task that others have are left out."""
-    values = {
-        row["name"]: [
-            task["cells"].get(row["name"], {}).get(metric, {}).get("value")
-            for task in metrics["tasks"].values()
-        ]
-        for row in metrics["rows"]
-    }
-    return {name: fmean(scores) for name, scores in values.items() if scores and None not in scores}
+    """Return each system's mean score over the tasks on which all systems that were made have a score."""
+    systems = [row["name"] for row in rows_of(metrics, "systems")]
+    tables = [
+        {name: cell[metric]["value"] for name, cell in task["cells"].items() if name in systems}
+        for task in metrics["tasks"].values()
+    ]
+    scored = [table for table in tables if table and None not in table.values()]
+    names = set.intersection(*map(set, scored)) if scored else set()
+    return {name: fmean(table[name] for table in scored) for name in systems if name in names}
 
 
 def rows_of(metrics: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:

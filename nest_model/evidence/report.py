@@ -21,7 +21,7 @@ def write_evidence(
         root: the folder of the source.
 
     Raises:
-        NestError: there is no such row.
+        NestError: there is no such row or cohort.
     """
     from nest_model.evidence.page import render  # matplotlib: only where it draws
 
@@ -30,6 +30,13 @@ def write_evidence(
         if name not in table:
             raise NestError(
                 f"row '{name}' is unknown{near_name(name, table)}; choose from {', '.join(table)}."
+            )
+    cohorts = sorted(path.parent.name for path in (root / "cohorts").glob("*/labels.parquet"))
+    for name in tasks:
+        if name not in cohorts:
+            raise NestError(
+                f"{root}: cohort '{name}' has no labels here{near_name(name, cohorts)}; there are labels of "
+                f"{', '.join(cohorts) or 'none'}."
             )
     metrics = evidence(Layout(root), [table[name] for name in rows], tasks)
     write_text(out / "report.html", render(metrics))

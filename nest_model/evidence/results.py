@@ -9,16 +9,15 @@ import numpy as np
 
 from nest_model.data.predictions import Predictions, probe_predictions, same_rows
 from nest_model.evaluation.bootstrap import Resamples
-from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine, counts, score
+from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine, score
 from nest_model.evidence.costs import Costs
 from nest_model.evidence.paper import PAPER
 from nest_model.evidence.rows import Names, Row
 from nest_model.evidence.statistics import bootstrap_p, holm, seeds_p
-from nest_model.report.tasks import read_all_seeds, title_of
+from nest_model.report.tasks import counts_beside_attrition, read_all_seeds, title_of
 from nest_model.training.guesses.judgement import Judgement
 from nest_model.training.seeds import list_other_seeds, predictions_of_seed
 from schemas.cards import StepCard, step_of
-from schemas.errors import ContractError
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 
@@ -29,7 +28,7 @@ COMPARED = ("auroc", "average_precision")
 
 
 def evidence(layout: Layout, rows: Sequence[Row], tasks: Sequence[str]) -> dict[str, Any]:
-    """Return the content of the page: rows, and by task the cells; a cell that is missing has a reason."""
+    """Return the content of the page: rows, and by task the cells; a cell without scores has a reason."""
     names = Names(layout.root.name)
     by_task = {
         task: _task(layout, names, [row for row in rows if task in row.tasks(tasks)], task) for task in tasks
@@ -49,14 +48,12 @@ def _row(layout: Layout, names: Names, row: Row, costs: Costs) -> dict[str, Any]
     about: dict[str, Any] = {"name": row.name, "title": row.title, "about": row.about, "part": row.part}
     if row.part == "labels":
         return about | {"share": row.labelled_share, "whole": row.whole}
-    if row.system is None:
+    if not (row.is_pretrained_anew or row.name == REFERENCE):  # another row has the pretraining
         return about
     name = names.pretrained(row)
-    failure = _failure(layout, names, name)
-    if failure is None and not is_written(layout.model(name) / "config.json"):
-        failure = "not pretrained yet"
-    if failure:
-        return about | {"pretraining": {"failure": failure}}
+    card = _card(layout, names, name)
+    if card is None or card.failure:
+        return about | {"pretraining": {"failure": card.failure if card else "not pretrained yet"}}
     judgement = Judgement.read(layout.model(name))
     return about | {
         "costs": costs.of(layout.model(name)),
@@ -69,28 +66,26 @@ def _row(layout: Layout, names: Names, row: Row, costs: Costs) -> dict[str, Any]
     }
 
 
-def _failure(layout: Layout, names: Names, asset: str) -> str | None:
-    """Return why an asset's step failed; None if it did not, or was not run."""
-    try:
-        return StepCard.read(layout.cards, step_of(asset, names.source)).failure
-    except ContractError:
-        return None
+def _card(layout: Layout, names: Names, asset: str) -> StepCard | None:
+    """Return the card of an asset's step; None if it was not made, or is being made."""
+    step = step_of(asset, names.source)
+    return StepCard.read(layout.cards, step) if (layout.cards / f"{step}.card.json").exists() else None
 
 
 def _task(layout: Layout, names: Names, rows: Sequence[Row], task: str) -> dict[str, Any]:
     """Return the cells of one task, scored on the same rows, classes and resamples."""
     models: dict[str, Predictions] = {}
     frozen: dict[str, Predictions] = {}
-    missing: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for row in rows:
         name = names.cell(row, task)
         file = layout.report(name) / "predictions.parquet"
-        if is_written(file) and not _failure(layout, names, name):
+        if reason := _reason(layout, names, name):
+            reasons[row.name] = reason
+        else:
             models[row.name] = _read(file)
             if FROZEN in (row.name, row.whole) and is_written(probe_predictions(file)):
                 frozen[row.name] = _read(probe_predictions(file), file)
-        else:
-            missing[row.name] = _reason(layout, names, name)
     classes = _common_classes(models)
     if any(model.classes != classes for model in models.values()):
         models = {name: model.only(classes) for name, model in models.items()}
@@ -107,9 +102,9 @@ def _task(layout: Layout, names: Names, rows: Sequence[Row], task: str) -> dict[
         "label_type": first.task.label_type if first else None,
         "about": first.task.about if first else "",
         "classes": len(classes),
-        "counts": counts(first) if first else {},
+        "counts": counts_beside_attrition(layout, task, first) if first else {},
         "cells": cells,
-        "missing": missing,
+        "reasons": reasons,
     }
 
 
@@ -128,14 +123,17 @@ def _read(file: Path, of_model: Path | None = None) -> Predictions:
     return read_all_seeds(file, {seed: path for seed, path in further.items() if is_written(path)}, SPLIT)
 
 
-def _reason(layout: Layout, names: Names, name: str) -> str:
-    """Return why a cell has no scores."""
-    if failure := _failure(layout, names, name):
-        return failure
+def _reason(layout: Layout, names: Names, name: str) -> str | None:
+    """Return why a cell has no scores; None if it has."""
+    card = _card(layout, names, name)
+    if card is None:
+        return "not made yet"
+    if card.failure:
+        return card.failure
     note = layout.model(name) / "not_trainable.json"
     if is_written(note):
         return f"not trainable: {json.loads(verified(note).read_text())['reason']}"
-    return "not made yet"
+    return None
 
 
 def _common_classes(models: Mapping[str, Predictions]) -> tuple[str, ...]:
@@ -166,7 +164,7 @@ def _difference(of_row: Score, of_nest: Score) -> dict[str, Any]:
     """Return a row's score less NEST's, with its interval and both p values."""
     less = combine([of_row, of_nest], lambda pair: pair[0] - pair[1])
     return less.json() | {
-        "p": bootstrap_p(np.asarray(less.samples)) if less.value is not None else None,
+        "p": None if less.value is None else bootstrap_p(less.value, np.asarray(less.samples)),
         "seeds_p": seeds_p(of_row.by_seed, of_nest.by_seed),
     }
 

@@ -5,12 +5,13 @@ cells of its own. A system that is added to `SYSTEMS` is a row from then on.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from nest_model.config import PRESETS, SYSTEMS, absent_fields
-from nest_model.options import PretrainingOptions
+from nest_model.config import PRESETS, SYSTEMS
+from nest_model.options import BLOCKS, FineTuningOptions, PretrainingOptions
 from schemas.errors import NestError
 from schemas.near_names import near_name
 
@@ -64,20 +65,36 @@ class Row:
             return []
         return list(cohorts) if self.part == "systems" or not ablated else ablated
 
-    def pretraining_flags(self, options: PretrainingOptions, preset: str) -> dict[str, str]:
-        """Return the flags of this row's pretraining: a run's options as far as the system has them, then its own.
+    def pretraining_flags(self, flags_of_nest: Mapping[str, str], preset: str) -> dict[str, str]:
+        """Return the flags of this row's pretraining: its own, and of NEST's those that mean something beside them.
 
         Args:
+            flags_of_nest: with which the source's NEST is pretrained.
             preset: of the run, not `auto`.
         """
         if self.system is None or self.pretraining is None:
             return {}
-        absent = absent_fields(self.system)
-        shared = {
-            name: value for name, value in options.flags().items() if options.field_of(name) not in absent
-        }
-        size = {} if self.layers == 1 else {"layers": str(self.layers * PRESETS[preset]["layers"])}
-        return {"system": self.system} | shared | size | dict(self.pretraining)
+        own = dict(self.pretraining)
+        if self.layers > 1:
+            layers = int(flags_of_nest.get("layers", PRESETS[preset]["layers"]))
+            own["layers"] = str(self.layers * layers)
+        flags = own
+        for name, value in flags_of_nest.items():
+            with suppress(NestError):
+                PretrainingOptions.from_flags({name: value} | flags).changes(preset, self.system)
+                flags = {name: value} | flags
+        return {"system": self.system} | flags
+
+    def finetuning_flags(self, options: FineTuningOptions) -> dict[str, str]:
+        """Return the flags of this row's fine-tuning: a run's options as far as the system has them, then its own."""
+        blocks = options.freeze or ()
+        if self.system != "nest" and set(blocks) != set(
+            BLOCKS
+        ):  # flat systems have no other block of that name
+            options = options.model_copy(
+                update={"freeze": tuple(block for block in blocks if block == "embedding") or None}
+            )
+        return options.flags() | dict(self.finetuning)
 
 
 @dataclass(frozen=True)
@@ -240,6 +257,20 @@ def rows_by_name() -> dict[str, Row]:
     return {row.name: row for row in all_rows()}
 
 
+def clashes(cohorts: Sequence[str]) -> list[str]:
+    """Return the cohorts of which a cell would have the name of another cohort's cell, or of a pretraining."""
+    rows, names = all_rows(), Names("mimic")
+    owners = {names.pretrained(row): "" for row in rows}
+    doubtful: list[str] = []
+    for cohort in cohorts:
+        cells = {names.cell(row, cohort) for row in rows if row.has_cells}
+        if any(owners.get(cell, cohort) != cohort for cell in cells):
+            doubtful.append(cohort)
+        else:
+            owners |= dict.fromkeys(cells, cohort)
+    return doubtful
+
+
 def refuse_unknown(names: tuple[Sequence[str], Sequence[str]], cohorts: Sequence[str]) -> None:
     """Refuse rows and tasks that there are not.
 
@@ -250,6 +281,10 @@ def refuse_unknown(names: tuple[Sequence[str], Sequence[str]], cohorts: Sequence
     Raises:
         NestError: which name is unknown, and the nearest.
     """
+    for name in clashes(names[1]):
+        raise NestError(
+            f"NEST_EVIDENCE_TASKS: '{name}' would have cells of the same name as another cohort; name one of the two."
+        )
     choices = {"NEST_EVIDENCE_SYSTEMS": [row.name for row in all_rows()], "NEST_EVIDENCE_TASKS": cohorts}
     for (setting, allowed), asked in zip(choices.items(), names, strict=True):
         for name in asked:

@@ -20,7 +20,7 @@ from nest_model.data.predictions import (
     yardstick_predictions,
 )
 from nest_model.evaluation.bootstrap import Resamples
-from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine, mean_over, score, summary
+from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine, counts, mean_over, score, summary
 from nest_model.evaluation.recalibration import recalibrate
 from nest_model.evaluation.subgroups import attributes, score_groups
 from nest_model.report.planted import load_planted_risk, planted_part_shares
@@ -255,6 +255,13 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
     for part in (content, content.get("common", {}), content.get("recalibrated", {})):
         for model_summary in part.get("models", {}).values():
             _withhold(model_summary, texts)
+    return content
+
+
+def counts_beside_attrition(layout: Layout, cohort: str, predictions: Predictions) -> dict[str, Any]:
+    """Return the counts of a model's test rows as they may be shown beside the cohort's attrition."""
+    content: dict[str, Any] = counts(predictions)
+    _withhold(content, _label_counts(layout, cohort))
     return content
 
 

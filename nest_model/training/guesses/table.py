@@ -61,10 +61,15 @@ def rows(
 ) -> list[dict[str, str]]:
     """Return a row per metric: its name, the value of the model so titled, and each guess's value or a dash."""
     return [
-        {"": NAMES.get(name, name), title: _number(value)}
+        {"": NAMES.get(name, name), title: _number(None if is_void(name, value, yardsticks) else value)}
         | {words: _number(guesses_at(name, yardsticks).get(guess)) for guess, words in GUESSES.items()}
         for name, value in validation.items()
     ]
+
+
+def is_void(name: str, value: float | None, yardsticks: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether a loss is 0 because nothing was guessed: then there is no guess without a model either."""
+    return value == 0 and bool(yardsticks) and not guesses_at(name, yardsticks)
 
 
 def guesses_at(name: str, yardsticks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:

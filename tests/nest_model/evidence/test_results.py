@@ -1,32 +1,50 @@
 """The page's numbers: the same patients for all, what is missing and why, nothing of under eleven patients."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
+from nest_model.data.predictions import read_predictions
 from nest_model.evidence.page import label_curves, render, sentences
+from nest_model.evidence.report import write_evidence
 from nest_model.evidence.results import evidence
 from nest_model.evidence.rows import Names, rows_by_name
+from nest_model.training.seeds import predictions_of_seed
+from nest_model.training.telemetry import Telemetry
 from schemas.cards import StepCard
+from schemas.errors import NestError
 from tests.support.factories.predictions import COHORTS, write_layout, write_predictions
 
 ROWS = [rows_by_name()[name] for name in ("nest", "nest_mlm", "bert", "lightgbm")]
 TASK = "mimic_mortality"
 
 
+def made_layout(root, **options):
+    """Write a layout whose models of cohorts have cards, as finished steps have."""
+    layout = write_layout(root, **options)
+    for cohort in COHORTS:
+        for model in ("nest", "lightgbm"):
+            write_card(layout, f"{cohort}_{model}")
+    return layout
+
+
+def write_card(layout, step: str, *warnings: str) -> None:
+    StepCard(step=step, contract="model/1", content="made", warnings=list(warnings)).write(layout.cards)
+
+
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory):
-    return write_layout(tmp_path_factory.mktemp("data") / "mimic", subjects=400)
+    return made_layout(tmp_path_factory.mktemp("data") / "mimic", subjects=400)
 
 
 def copy_cell(layout, row: str, *, seed: int, noise: float, further: tuple[int, ...] = ()) -> None:
     """Write a row's predictions of TASK: NEST's, with noise."""
-    from nest_model.data.predictions import read_predictions
-    from nest_model.training.seeds import predictions_of_seed
-
     of_nest = read_predictions(layout.report(f"{TASK}_nest") / "predictions.parquet")
-    file = layout.report(Names("mimic").cell(rows_by_name()[row], TASK)) / "predictions.parquet"
+    name = Names("mimic").cell(rows_by_name()[row], TASK)
+    file = layout.report(name) / "predictions.parquet"
+    write_card(layout, name.removeprefix("mimic_"))
     for number in (seed, *further):
         rng = np.random.default_rng(number)
         logit = np.log(of_nest.probability / (1 - of_nest.probability)) + rng.normal(
@@ -41,6 +59,10 @@ def copy_cell(layout, row: str, *, seed: int, noise: float, further: tuple[int, 
             split=of_nest.split,
             model=row,
         )
+
+
+def remove_other_seeds(layout) -> None:
+    shutil.rmtree(layout.report("mimic_evidence_bert_mortality") / "seeds", ignore_errors=True)
 
 
 def test_a_noisy_copy_of_nest_is_surely_worse_and_an_exact_one_is_not(layout):
@@ -66,19 +88,20 @@ def test_a_row_with_seeds_has_their_spread_and_the_mean_of_their_scores(layout):
     cell = evidence(layout, ROWS, [TASK])["tasks"][TASK]["cells"]["bert"]
     assert cell["seeds"] == 3
     assert cell["auroc"]["sd"] > 0
+    each = []
+    for seed in (1, 7, 8):
+        copy_cell(layout, "bert", seed=seed, noise=1.0)
+        remove_other_seeds(layout)
+        each.append(evidence(layout, ROWS, [TASK])["tasks"][TASK]["cells"]["bert"]["auroc"]["value"])
+    assert cell["auroc"]["value"] == pytest.approx(np.mean(each), abs=1e-5)
 
 
 def test_a_failed_cell_has_its_reason_in_its_place_and_the_page_stands(layout):
     copy_cell(layout, "bert", seed=1, noise=1.0)
-    StepCard(step="evidence_bert_mortality", contract="model/1", warnings=["failed: memory ran out."]).write(
-        layout.cards
-    )
-    try:
-        metrics = evidence(layout, ROWS, [TASK])
-        page = render(metrics)
-    finally:
-        StepCard.remove(layout.cards, "evidence_bert_mortality")
-    assert metrics["tasks"][TASK]["missing"]["bert"] == "memory ran out."
+    write_card(layout, "evidence_bert_mortality", "failed: memory ran out.")
+    metrics = evidence(layout, ROWS, [TASK])
+    page = render(metrics)
+    assert metrics["tasks"][TASK]["reasons"]["bert"] == "memory ran out."
     assert "bert" not in metrics["tasks"][TASK]["cells"]
     assert "memory ran out." in page
 
@@ -90,13 +113,32 @@ def test_a_row_without_a_pretraining_says_so(layout):
 
 def test_rows_of_a_list_task_are_compared_on_the_labels_that_all_score(layout):
     cohort = next(name for name, label_type in COHORTS.items() if label_type == "list")
+    file = layout.report(f"{cohort}_lightgbm") / "predictions.parquet"
+    fewer = read_predictions(file)
+    labels = [
+        [name for name, is_true in zip(fewer.classes, row, strict=True) if is_true] for row in fewer.truth
+    ]
+    write_predictions(
+        file,
+        subject_id=fewer.subject_id,
+        encounter_id=fewer.encounter_id,
+        label=labels,
+        probability=fewer.probability[:, :2],
+        split=fewer.split,
+        model="lightgbm",
+        cohort=cohort,
+        label_type="list",
+        classes=fewer.classes[:2],
+    )
     content = evidence(layout, ROWS, [cohort])["tasks"][cohort]
+    assert content["classes"] == 2
     assert set(content["cells"]) == {"nest", "lightgbm"}
-    assert content["missing"]["bert"] == "not made yet"
+    assert "less_nest" in content["cells"]["lightgbm"]
+    assert content["reasons"]["bert"] == "not made yet"
 
 
 def test_no_score_and_no_dot_of_under_eleven_patients(tmp_path):
-    layout = write_layout(tmp_path / "mimic", subjects=24)
+    layout = made_layout(tmp_path / "mimic", subjects=24)
     metrics = evidence(layout, ROWS, [TASK])
     cell = metrics["tasks"][TASK]["cells"]["nest"]
     assert cell["auroc"]["value"] is None
@@ -117,3 +159,34 @@ def test_a_curve_over_labels_has_a_point_for_each_share_and_one_for_all(layout):
     assert [share for share, _ in curves["LightGBM, counts"]] == [0.05, 0.25, 1.0]
     assert "NEST" not in curves, "one point is no curve"
     assert "<svg" in render(metrics)
+
+
+def test_a_cell_without_a_card_is_not_shown_though_its_predictions_are_there(layout):
+    copy_cell(layout, "nest_mlm", seed=1, noise=1.0)
+    StepCard.remove(layout.cards, "evidence_nest_mlm_mortality")
+    content = evidence(layout, ROWS, [TASK])["tasks"][TASK]
+    assert content["reasons"]["nest_mlm"] == "not made yet"
+    assert "nest_mlm" not in content["cells"]
+
+
+def test_a_pretraining_stands_beside_the_row_that_has_it_alone(layout):
+    rows = [*ROWS, rows_by_name()["shuffle"]]
+    about = {row["name"]: row for row in evidence(layout, rows, [TASK])["rows"]}
+    assert "pretraining" in about["nest"]
+    assert "pretraining" not in about["shuffle"]
+
+
+def test_an_unknown_cohort_is_refused_with_the_nearest(layout, tmp_path):
+    folder = layout.cohort(TASK)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "labels.parquet").touch()
+    with pytest.raises(
+        NestError, match=r"cohort 'mimic_mortalty' has no labels here \(do you mean 'mimic_mortality'\?\)"
+    ):
+        write_evidence(
+            root=layout.root,
+            rows=["nest"],
+            tasks=["mimic_mortalty"],
+            out=tmp_path,
+            telemetry=Telemetry(tmp_path),
+        )

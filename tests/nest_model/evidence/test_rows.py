@@ -1,8 +1,8 @@
 import pytest
 
 from nest_model.config import SYSTEMS
-from nest_model.evidence.rows import Names, all_rows, refuse_unknown, rows_by_name
-from nest_model.options import PretrainingOptions
+from nest_model.evidence.rows import Names, all_rows, clashes, refuse_unknown, rows_by_name
+from nest_model.options import FineTuningOptions, PretrainingOptions
 from schemas.errors import NestError
 
 
@@ -26,20 +26,45 @@ def test_nest_and_lightgbm_are_the_models_every_cohort_has():
     assert names.pretrained(rows["nest"]) == "mimic_nest"
 
 
-def test_a_run_s_options_reach_a_system_as_far_as_it_has_them():
-    options = PretrainingOptions.from_text("epochs=2 position=days_since_prior msm_weight=0.5")
+def test_a_run_s_options_reach_a_system_as_far_as_they_mean_something():
+    of_nest = PretrainingOptions.from_text(
+        "epochs=2 position=days_since_prior msm_weight=0.5 set_mask_share=0.3"
+    ).flags()
     rows = rows_by_name()
-    assert rows["bert"].pretraining_flags(options, "tiny") == {"system": "bert", "epochs": "2"}
-    of_mlm = rows["nest_mlm"].pretraining_flags(options, "tiny")
+    assert rows["bert"].pretraining_flags(of_nest, "tiny") == {"system": "bert", "epochs": "2"}
+    of_mlm = rows["nest_mlm"].pretraining_flags(of_nest, "tiny")
     assert of_mlm["msm-weight"] == "0", "what makes the row wins over the run's options"
     assert of_mlm["position"] == "days_since_prior"
+    assert "set-mask-share" not in of_mlm, "without MSM no set is masked"
 
 
-def test_an_ablation_of_nest_in_a_run_s_options_reaches_no_other_system():
-    options = PretrainingOptions.from_text("set_wise=mean_pool layers=4")
-    rows = rows_by_name()
-    assert rows["bert"].pretraining_flags(options, "tiny") == {"system": "bert", "layers": "4"}
-    assert rows["nest_mlm"].pretraining_flags(options, "tiny")["set-wise"] == "mean_pool"
+@pytest.mark.parametrize(
+    "text", ["set_position=hours", "token_mask_share=0.15", "time2vec=hours layers=3", "own_set_weight=0"]
+)
+def test_every_row_can_be_pretrained_with_whatever_nest_can(text):
+    of_nest = PretrainingOptions.from_text(text).flags()
+    for row in all_rows():
+        flags = row.pretraining_flags(of_nest, "tiny")
+        if flags:
+            PretrainingOptions.from_flags({k: v for k, v in flags.items() if k != "system"}).changes(
+                "tiny", row.system
+            )
+
+
+def test_a_flat_system_leaves_out_blocks_that_it_does_not_have():
+    rows, options = rows_by_name(), FineTuningOptions.from_text("freeze=embedding,swe epochs=2")
+    assert rows["nest_mlm"].finetuning_flags(options) == {"freeze": "embedding,swe", "epochs": "2"}
+    assert rows["bert"].finetuning_flags(options) == {"freeze": "embedding", "epochs": "2"}
+    assert rows["freeze_cse"].finetuning_flags(options)["freeze"] == "cse"
+    assert rows["bert"].finetuning_flags(FineTuningOptions.from_text("freeze=swe")) == {}
+
+
+def test_cohorts_whose_cells_would_share_a_name_are_found():
+    assert clashes(["mimic_mortality", "mimic_readmission"]) == []
+    assert clashes(["mimic_mortality", "mortality"]) == ["mortality"]
+    assert clashes(["double"]) == ["double"], "mean_pool of double would be mean_pool_double"
+    with pytest.raises(NestError, match="'mortality' would have cells of the same name as another cohort"):
+        refuse_unknown(((), ("mimic_mortality", "mortality")), ["mimic_mortality", "mortality"])
 
 
 @pytest.mark.parametrize(
@@ -70,9 +95,10 @@ def test_ablations_stand_on_the_paper_s_three_tasks_and_systems_on_all():
 
 def test_an_ablation_with_twice_the_layers_doubles_the_presets():
     rows = rows_by_name()
-    flags = rows["no_cse_double"].pretraining_flags(PretrainingOptions(), "tiny")
+    flags = rows["no_cse_double"].pretraining_flags({}, "tiny")
     assert flags == {"system": "nest", "layers": "4", "cross-set": "False"}
-    assert rows["no_cse"].pretraining_flags(PretrainingOptions(), "tiny") == {
+    assert rows["no_cse_double"].pretraining_flags({"layers": "3"}, "tiny")["layers"] == "6"
+    assert rows["no_cse"].pretraining_flags({}, "tiny") == {
         "system": "nest",
         "cross-set": "False",
     }

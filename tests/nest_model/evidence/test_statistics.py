@@ -6,16 +6,22 @@ import pytest
 from nest_model.evidence.statistics import bootstrap_p, holm, seeds_p
 
 
-def test_bootstrap_p_counts_the_rarer_side_twice_and_one_resample_more():
-    differences = np.array([1.0] * 97 + [-1.0] * 2)
-    assert bootstrap_p(differences) == pytest.approx(2 * 3 / 100)
-    assert bootstrap_p(-differences) == pytest.approx(2 * 3 / 100)
+def test_bootstrap_p_is_that_of_a_normal_with_the_resamples_spread():
+    resampled = np.array([-1.0, 1.0]) + 1.96 * np.sqrt(2)  # a standard error of √2
+    assert bootstrap_p(1.96 * np.sqrt(2), resampled) == pytest.approx(0.05, abs=1e-4)
+    assert bootstrap_p(0.0, resampled) == 1.0
 
 
-def test_bootstrap_p_is_1_without_a_difference_and_ignores_undefined_resamples():
-    assert bootstrap_p(np.zeros(50)) == 1.0
-    assert bootstrap_p(np.array([np.nan, 1.0, 1.0, 1.0])) == pytest.approx(2 / 4)
-    assert bootstrap_p(np.array([np.nan])) is None
+def test_bootstrap_p_ignores_undefined_resamples_and_knows_no_spread():
+    assert bootstrap_p(0.5, np.array([np.nan, 0.4])) is None
+    assert bootstrap_p(0.0, np.zeros(50)) == 1.0
+    assert bootstrap_p(0.1, np.full(50, 0.1)) == 0.0
+
+
+def test_a_clear_difference_stays_sure_among_a_hundred_questions():
+    resampled = np.random.default_rng(0).normal(0.2, 0.03, 1_000)
+    p = bootstrap_p(0.2, resampled)
+    assert holm({number: p if number == 0 else 0.5 for number in range(100)})[0] < 0.05
 
 
 def test_holm_multiplies_by_the_questions_left_and_never_falls():
