@@ -28,7 +28,7 @@ class PackedBatch:
     set_offsets: Tensor  # i64 [sets + 1], in rows
     subject_offsets: Tensor  # i64 [subjects + 1], in sets
     days: Tensor  # f64 [sets], the set's position in its patient's history
-    gaps: Tensor  # f64 [sets], days from the end of the set before, or from its start if it has no end; first set: 0
+    gaps: Tensor  # f64 [sets], days from the end of the set before, or from its start if it goes on; first set: 0
 
     @classmethod
     def from_events(

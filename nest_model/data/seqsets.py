@@ -89,13 +89,15 @@ class SeqSets:
 
     @cached_property
     def days_since_end(self) -> np.ndarray:
-        """The days from the end of the patient's previous set, or from its start if it has no end, [sets].
+        """The days from the end of the patient's previous set, or from its start if it has not ended by then, [sets].
 
-        0 for a patient's first set; negative where a set starts before the previous one ends.
+        An end after the start of this set counts as none: whoever predicts in between does not know it. 0 for a
+        patient's first set.
         """
-        left = np.where(self.end_us == NO_TIME, self.start_us, self.end_us)
+        start, end = self.start_us[1:], self.end_us[:-1]
+        is_over = (end != NO_TIME) & (end <= start)
         days = np.zeros(self.sets)
-        days[1:] = (self.start_us[1:] - left[:-1]) / _US_PER_DAY
+        days[1:] = (start - np.where(is_over, end, self.start_us[:-1])) / _US_PER_DAY
         days[self.subject_offsets[:-1]] = 0.0
         return days
 

@@ -94,3 +94,21 @@ def test_expand_ranges_keeps_order_and_skips_empty_ranges():
     indices = expand_ranges(np.array([5, 0, 2]), np.array([2, 0, 3]))
 
     assert indices.tolist() == [5, 6, 2, 3, 4]
+
+
+def test_days_since_the_end_count_from_the_start_of_a_set_that_was_not_over(tmp_path):
+    days = [  # (patient, start, end) of each set
+        (1, 0, 4),
+        (1, 10, None),  # six days after an end
+        (1, 12, 40),  # after a set without an end: two days after its start
+        (1, 20, 21),  # the set before goes on: eight days after its start
+        (2, 50, 51),  # another patient
+        (2, 51, 52),  # on the day of the end
+    ]
+    rows, numbers = [], {1: 0, 2: 0}
+    for place, (patient, start, end) in enumerate(days):
+        end_us = None if end is None else end * DAY_US
+        rows.append(set_row(patient, numbers[patient], place, start * DAY_US, end_us=end_us))
+        numbers[patient] += 1
+    seqsets = SeqSets.read(write_shards(tmp_path, rows))
+    assert seqsets.days_since_end.tolist() == [0, 6, 2, 8, 0, 0]
