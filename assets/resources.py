@@ -149,10 +149,11 @@ def refuse_contradictions(settings: Settings) -> None:
     except NestError as error:
         raise NestError(f"NEST_FINETUNING: {error}") from None
     if any(settings.evidence_names):
-        compared = [name for name, spec in sources().items() if spec.evidence]
+        compared_sources = [name for name, spec in sources().items() if spec.evidence]
         cohorts, _ = read_folder(COHORT_FILES, set(), tuple(cohort_sources()))
         refuse_unknown(
-            settings.evidence_names, [cohort.cohort for cohort in cohorts if cohort.source in compared]
+            settings.evidence_names,
+            [cohort.cohort for cohort in cohorts if cohort.source in compared_sources],
         )
 
 

@@ -53,7 +53,7 @@ class Costs:
         batch = pack(self._seqsets, selection, config)
         torch.manual_seed(0)
         encoder = kind(config)
-        used = sum(
+        parameters = sum(
             weight.numel()
             for name, weight in encoder.named_parameters()
             if not name.startswith(kind.unused_in_tasks)
@@ -62,7 +62,7 @@ class Costs:
             encoder.patients(batch).sum().backward()
         flops = counter.get_total_flops() / len(batch.tokens)
         return {
-            "parameters": used,
-            "without_embedding": used - encoder.embedding.weight.numel(),
+            "parameters": parameters,
+            "without_embedding": parameters - encoder.embedding.weight.numel(),
             "flops_per_row": flops,
         }

@@ -89,18 +89,20 @@ def _part(metrics: Mapping[str, Any], name: str) -> str:
 
 def all_pictures(metrics: Mapping[str, Any]) -> dict[str, Figure]:
     """Return the figures of the page by name."""
-    systems, drawn = rows_of(metrics, "systems"), {}
+    systems, figures_by_name = rows_of(metrics, "systems"), {}
     for metric, words in METRICS.items():
         if tasks := [task for task in metrics["tasks"].values() if _has_scores(task, metric)]:
-            drawn[metric] = pictures.scores(tasks, systems, metric=metric, words=f"{words}, 95 % interval")
+            figures_by_name[metric] = pictures.scores(
+                tasks, systems, metric=metric, words=f"{words}, 95 % interval"
+            )
     curves = label_curves(metrics)
     if curves:
-        drawn["labels"] = pictures.curves(curves, x="Labelled patients, share", y="AP")
+        figures_by_name["labels"] = pictures.curves(curves, x="Labelled patients, share", y="AP")
     means = mean_scores(metrics, "average_precision")
     points = [row for row in systems if "costs" in row and row["name"] in means]
     if len(points) > 1:
-        drawn["cost"] = pictures.cost(points, means, words="AP, mean over the tasks")
-    return drawn
+        figures_by_name["cost"] = pictures.cost(points, means, words="AP, mean over the tasks")
+    return figures_by_name
 
 
 FROZEN_TITLE = "NEST, frozen"
@@ -139,9 +141,9 @@ def mean_scores(metrics: Mapping[str, Any], metric: str) -> dict[str, float]:
         {name: cell[metric]["value"] for name, cell in task["cells"].items() if name in systems}
         for task in metrics["tasks"].values()
     ]
-    scored = [table for table in tables if table and None not in table.values()]
-    names = set.intersection(*map(set, scored)) if scored else set()
-    return {name: fmean(table[name] for table in scored) for name in systems if name in names}
+    full_tables = [table for table in tables if table and None not in table.values()]
+    names = set.intersection(*map(set, full_tables)) if full_tables else set()
+    return {name: fmean(table[name] for table in full_tables) for name in systems if name in names}
 
 
 def rows_of(metrics: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
@@ -194,7 +196,7 @@ def render(metrics: Mapping[str, Any]) -> str:
         "p": p_text,
         "millions": millions,
     }
-    drawn = {
+    figures_by_name = {
         name: Markup(figures.svg(figure, alt=ALT[name])) for name, figure in all_pictures(metrics).items()
     }
     return environment.get_template("evidence.html.j2").render(
@@ -204,15 +206,18 @@ def render(metrics: Mapping[str, Any]) -> str:
         rows_of=lambda part: rows_of(metrics, part),
         metric_names=METRICS,
         reference=REFERENCE,
-        pictures=drawn,
+        pictures=figures_by_name,
         is_sure=is_sure,
         set_predictions=set_predictions(metrics),
         guesses=[
-            {"title": row["title"], "rows": guesses.rows(of["validation"], of["yardsticks"], row["title"])}
-            | {"explanation": guesses.explanation(of["yardsticks"])}
-            | of
+            {
+                "title": row["title"],
+                "rows": guesses.rows(losses["validation"], losses["yardsticks"], row["title"]),
+                "explanation": guesses.explanation(losses["yardsticks"]),
+            }
+            | losses
             for row in metrics["rows"]
-            if "validation" in (of := row.get("pretraining", {}))
+            if "validation" in (losses := row.get("pretraining", {}))
         ],
     )
 
@@ -224,15 +229,15 @@ def set_predictions(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return a line for each objective of the study of MSM: how well it predicts masked sets, and the paper's words."""
     lines = []
     for row in rows_of(metrics, "objectives"):
-        of = row["pretraining"]
+        pretraining = row["pretraining"]
         line = {"Pretrained by": row["title"]}
         for place, words in ROWS_READ.items():
             for name, metric in (("recall", "Recall@10"), ("ndcg", "NDCG@10")):
-                value = of.get("validation", {}).get(f"val_{name}_at_10_{place}")
+                value = pretraining.get("validation", {}).get(f"val_{name}_at_10_{place}")
                 line[f"{metric} {words}"] = "–" if value is None else f"{value:.3f}"
         line["Paper"] = OBJECTIVES[row["name"]]
-        if "failure" in of:
-            line["Paper"] += f"; here: {of['failure']}"
+        if "failure" in pretraining:
+            line["Paper"] += f"; here: {pretraining['failure']}"
         lines.append(line)
     return lines
 

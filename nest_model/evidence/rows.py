@@ -60,10 +60,10 @@ class Row:
 
     def tasks(self, cohorts: Sequence[str]) -> list[str]:
         """Return those of a page's cohorts on which the row has cells: ablations on the paper's three, if there."""
-        ablated = [name for name in cohorts if name in ABLATED_ON]
+        cohorts_of_paper = [name for name in cohorts if name in ABLATED_ON]
         if not self.has_cells:
             return []
-        return list(cohorts) if self.part == "systems" or not ablated else ablated
+        return list(cohorts) if self.part == "systems" or not cohorts_of_paper else cohorts_of_paper
 
     def pretraining_flags(self, flags_of_nest: Mapping[str, str], preset: str) -> dict[str, str]:
         """Return the flags of this row's pretraining: its own, and of NEST's those that mean something beside them.

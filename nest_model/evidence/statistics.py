@@ -16,10 +16,10 @@ def bootstrap_p(difference: float, resampled: np.ndarray) -> float | None:
     Introduction to the Bootstrap, section 12.5). Shares of a thousand resamples could not be under 0.002, and then no
     difference among a hundred would be sure after a correction. None without two defined resamples.
     """
-    defined = resampled[np.isfinite(resampled)]
-    if len(defined) < 2:
+    values = resampled[np.isfinite(resampled)]
+    if len(values) < 2:
         return None
-    error = float(defined.std(ddof=1))
+    error = float(values.std(ddof=1))
     if error == 0:
         return 1.0 if difference == 0 else 0.0
     return float(2 * norm.sf(abs(difference) / error))
@@ -34,10 +34,10 @@ def seeds_p(scores: Sequence[float], other_scores: Sequence[float]) -> float | N
 
 
 def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
-    """Return the p values adjusted for their number by Holm's step-down procedure (1979)."""
-    rising = sorted(p_values, key=lambda key: p_values[key])
-    adjusted, floor = {}, 0.0
-    for place, key in enumerate(rising):
-        floor = max(floor, min(1.0, (len(rising) - place) * p_values[key]))
-        adjusted[key] = floor
-    return adjusted
+    """Return the p values corrected for their number by Holm's step-down procedure (1979)."""
+    order = sorted(p_values, key=lambda key: p_values[key])
+    corrected_p, floor = dict[Key, float](), 0.0
+    for place, key in enumerate(order):
+        floor = max(floor, min(1.0, (len(order) - place) * p_values[key]))
+        corrected_p[key] = floor
+    return corrected_p

@@ -25,8 +25,8 @@ def test_a_clear_difference_stays_sure_among_a_hundred_questions():
 
 
 def test_holm_multiplies_by_the_questions_left_and_never_falls():
-    adjusted = holm({"a": 0.01, "b": 0.04, "c": 0.03})
-    assert adjusted == pytest.approx({"a": 0.03, "c": 0.06, "b": 0.06})
+    p_values = holm({"a": 0.01, "b": 0.04, "c": 0.03})
+    assert p_values == pytest.approx({"a": 0.03, "c": 0.06, "b": 0.06})
     assert holm({"a": 0.6, "b": 0.7}) == {"a": 1.0, "b": 1.0}
 
 
