@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from nest_model.data.measured import MeasuredItems
+from schemas.tables.events import CODED_AT_THE_END
 from schemas.tables.vocab import SPECIALS
 
 _CATEGORY = 3  # characters of an ICD-10 category, and of a procedure's section, body system and operation
@@ -35,11 +36,15 @@ def events_of(kind: str, code: str | None) -> list[str]:
 
 @dataclass(frozen=True)
 class CodeEvents:
-    """The events that each token of a vocabulary belongs to: entries sorted by token."""
+    """The events that each token of a vocabulary belongs to: entries sorted by token.
+
+    A token is coded late if its kind is known only at the end of a set, whatever hour is recorded.
+    """
 
     names: tuple[str, ...]
     offsets: np.ndarray  # i64 [tokens + 1], the entries of each token
     event: np.ndarray  # i64 [entries], index into `names`
+    is_coded_late: np.ndarray  # bool [tokens]
 
     @classmethod
     def of(cls, tokens: pa.Table) -> Self:
@@ -64,6 +69,7 @@ class CodeEvents:
             tuple(places),
             np.concatenate([[0], lengths.cumsum()]),
             np.array([place for of_token in entries for place in of_token], dtype=np.int64),
+            np.array([kind in CODED_AT_THE_END for kind in kinds]),
         )
 
     def select(self, events: np.ndarray) -> Self:
@@ -73,7 +79,7 @@ class CodeEvents:
         is_kept = number[self.event] >= 0
         kept_before = np.concatenate([[0], is_kept.cumsum()])
         names = tuple(self.names[event] for event in events)
-        return type(self)(names, kept_before[self.offsets], number[self.event[is_kept]])
+        return type(self)(names, kept_before[self.offsets], number[self.event[is_kept]], self.is_coded_late)
 
 
 def _every_token(tokens: pa.Table) -> list[list[str]]:

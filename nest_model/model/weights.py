@@ -15,7 +15,7 @@ from schemas.errors import NestError
 BYTES_OF_WEIGHT = 4  # float32
 BYTES_IN_TRAINING = 4 * BYTES_OF_WEIGHT  # with its gradient and AdamW's two moments
 _SHOWN = 3  # names in a message
-_DTYPES = {torch.float32: "F32", torch.int64: "I64"}  # their names in a safetensors file
+_DTYPES = {torch.float32: "F32", torch.int64: "I64", torch.bool: "BOOL"}  # their names in a safetensors file
 
 
 def refuse_too_large(num_parameters: int, source: str, bytes_per_weight: int = BYTES_OF_WEIGHT) -> None:

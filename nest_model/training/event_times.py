@@ -1,8 +1,8 @@
 """Points in time from which a patient's next events are told, and the days until they come.
 
 A point is the last row of each day of each set, in MOTOR's order: of the last day the set's [SEP]. Days are counted
-from the set's start. An event counts if it comes strictly later and in a later row; a patient's last record, of
-whatever kind, ends what is known.
+from the set's start. An event counts if it comes strictly later and in a later row, a diagnosis or procedure at its
+set's end; a patient's last record, of whatever kind, ends what is known.
 """
 
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ class TimedBatch:
     @classmethod
     def of(cls, batch: PackedBatch, tasks: CodeEvents, generator: Generator) -> Self:
         """Draw the points of a batch and look for what follows."""
-        order = TimeOrder.of(batch)
+        order = TimeOrder.of(batch, torch.from_numpy(tasks.is_coded_late))
         bounds = batch.set_offsets[batch.subject_offsets]
         subject = torch.repeat_interleave(bounds.diff())
         end = order.days.new_zeros(batch.subjects).scatter_reduce_(
@@ -78,8 +78,8 @@ def entries(tokens: Tensor, events: CodeEvents) -> tuple[Tensor, Tensor]:
     offsets = torch.from_numpy(events.offsets)
     first, counts = offsets[tokens], offsets.diff()[tokens]
     place = torch.repeat_interleave(counts)
-    inside = torch.arange(len(place)) - (counts.cumsum(0) - counts)[place]
-    return place, torch.from_numpy(events.event)[first[place] + inside]
+    number = torch.arange(len(place)) - (counts.cumsum(0) - counts)[place]  # among the events of its token
+    return place, torch.from_numpy(events.event)[first[place] + number]
 
 
 def holders(batch: PackedBatch, events: CodeEvents) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""MOTOR: a causal encoder of events in the order of time, trained to tell when the next ones come.
+"""MOTOR: a causal encoder of sets of events in the order of time, trained to tell when the next ones come.
 
 Steinberg et al., MOTOR: a time-to-event foundation model for structured medical records (ICLR 2024). The blocks are
 NEST's; the times to many events have piecewise constant hazards, of which the head is a low-rank product.
@@ -28,11 +28,12 @@ HOURS_PER_DAY = 24.0
 
 @dataclass(frozen=True)
 class TimeOrder:
-    """The rows of a batch as MOTOR reads them: the events of each set by hour, then the set's [SEP].
+    """The rows of a batch as MOTOR reads them: the events of each set by hour, those coded late, then the set's [SEP].
 
     Each set has the places of its packed rows; its [CLS] row is left out and stands for the [SEP]. Events of the same
-    hour are ordered by token, so that the stored order does not matter. A [SEP] is at the time of its set's last event,
-    or at the set's start if there is no later event.
+    hour are ordered by token, so that the stored order does not matter. Events coded late, whatever their hour, and the
+    [SEP] are at the time of the set's last other event, or at the set's start if no other event is later. Sets are
+    read one after the other, also where they overlap in time.
     """
 
     row: Tensor  # i64 [places], the packed row; at a [SEP] the set's [CLS] row
@@ -41,19 +42,25 @@ class TimeOrder:
     days: Tensor  # f64 [places], as `PackedBatch.days`
 
     @classmethod
-    def of(cls, batch: PackedBatch) -> Self:
-        """Order the rows of a batch."""
+    def of(cls, batch: PackedBatch, is_coded_late: Tensor) -> Self:
+        """Order the rows of a batch.
+
+        Args:
+            is_coded_late: bool [vocab_size], see `CodeEvents`.
+        """
         set_of_row = batch.set_of_row
-        is_cls = torch.zeros_like(set_of_row).index_fill_(0, batch.cls_rows, 1)
+        part_of_set = is_coded_late[batch.tokens].long().index_fill(0, batch.cls_rows, 2)
+        hours, is_timed = batch.hours.double(), part_of_set == 0
+        end_of_set = hours.new_zeros(len(batch.days)).scatter_reduce_(
+            0, set_of_row, hours.where(is_timed, 0.0), "amax"
+        )
+        hours = hours.where(is_timed, end_of_set[set_of_row])
         row = batch.tokens.argsort(stable=True)
-        row = row[batch.hours[row].argsort(stable=True)]
-        row = row[(2 * set_of_row + is_cls)[row].argsort(stable=True)]
+        row = row[hours[row].argsort(stable=True)]
+        row = row[(3 * set_of_row + part_of_set)[row].argsort(stable=True)]
         place = torch.empty_like(row).index_copy_(0, row, torch.arange(len(row), device=row.device))
-        hours = batch.hours.double()[row]
-        ends = batch.set_offsets[1:] - 1
-        last = hours[ends - 1].where(batch.set_offsets.diff() > 1, 0.0)
-        hours = hours.index_copy(0, ends, last.clamp(min=0.0))
-        return cls(row, place, hours, batch.days[set_of_row] + hours / HOURS_PER_DAY)
+        days = batch.days[set_of_row] + hours / HOURS_PER_DAY
+        return cls(row, place, hours[row], days[row])
 
 
 class TimeToEventHead(nn.Module):
@@ -85,7 +92,10 @@ class TimeToEventHead(nn.Module):
 class Motor(Encoder):
     """A flat causal encoder with rotary positions by days, and its time-to-event head; as many blocks as NEST has.
 
-    A row knows nothing later than itself; what is read at a set's [CLS] row is the state of its [SEP].
+    A row sees those before it in `TimeOrder`: of its own set nothing later, but all of the sets before its own, so that
+    where sets overlap in time it may see what happened after it. What is read at a set's [CLS] row is the state of its
+    [SEP]. The buffer `is_coded_late`, bool [vocab_size], says which tokens are coded at their set's end, once the
+    vocabulary is known.
     """
 
     system = "motor"
@@ -93,6 +103,7 @@ class Motor(Encoder):
     depends_on = frozenset({"hours", "days"})
     unused_in_tasks = ("time_to_event.",)
     events: CodeEvents | None = None  # of its vocabulary; only pretraining has to know it
+    is_coded_late: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -102,6 +113,7 @@ class Motor(Encoder):
         self.blocks = cast("Sequence[EncoderBlock]", blocks)
         self.norm = nn.LayerNorm(config.d_model, bias=False)
         self.time_to_event = TimeToEventHead(config.d_model, num_tasks(config))
+        self.register_buffer("is_coded_late", torch.zeros(config.vocab_size, dtype=torch.bool))
         initialise(self, self.blocks)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
         nn.init.zeros_(self.time_to_event.out.weight)
@@ -115,13 +127,14 @@ class Motor(Encoder):
         return config.vocab_size * d + blocks + d + head
 
     def describe_tokens(self, tokens: pa.Table) -> None:
-        """Take the measured items and the events from a vocabulary, sorted by token id."""
+        """Take the measured items, the events and what is coded late from a vocabulary, sorted by token id."""
         super().describe_tokens(tokens)
         self.events = CodeEvents.of(tokens)
+        self.is_coded_late.copy_(torch.from_numpy(self.events.is_coded_late))
 
     def read(self, batch: PackedBatch, rows: Tensor) -> ReadRows:
         """Return the given rows, i64 [any], after the final norm; at a [CLS] row the state of the set's [SEP]."""
-        order = TimeOrder.of(batch)
+        order = TimeOrder.of(batch, self.is_coded_late)
         tokens = batch.tokens.index_fill(0, batch.cls_rows, SEP)
         hidden_states: Tensor = self.embedding(tokens.index_select(0, order.row))
         positions = rotation(

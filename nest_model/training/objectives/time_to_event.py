@@ -49,25 +49,25 @@ class TimeToEvent:
     def fit(self, encoder: Motor, batches: PackedPatients) -> None:
         """Choose the tasks and pieces of time by the training patients, and start at constant hazards.
 
-        A resumed run chooses the same, since nothing here is random.
+        A resumed run chooses the same: nothing depends on the run's seed.
 
         Raises:
             NestError: no event of the vocabulary happened to enough of them.
         """
         assert encoder.events is not None, "describe_tokens comes before fit"
-        chosen = self._choose(encoder.events, batches)
-        self._tasks = encoder.events.select(chosen)
+        tasks = self._choose(encoder.events, batches)
+        self._tasks = encoder.events.select(tasks)
         days = [timed.days[timed.is_event].numpy() for timed in self._sample(batches)]
         observed, head = np.concatenate([*days, np.zeros(0)]), encoder.time_to_event
         if len(observed):
             edges = np.quantile(observed, np.arange(1, PIECES) / PIECES)
             head.edges.copy_(torch.from_numpy(edges))
-        head.tasks[: len(chosen)] = torch.from_numpy(chosen)
-        risk = Risk.none(head.edges.clone(), len(chosen))
+        head.tasks[: len(tasks)] = torch.from_numpy(tasks)
+        risk = Risk.none(head.edges.clone(), len(tasks))
         for timed in self._sample(batches):
             risk = risk.add(timed.days, timed.is_event)
         self._risk = risk
-        head.out.bias[: len(chosen)] = risk.constant_hazards.log()
+        head.out.bias[: len(tasks)] = risk.constant_hazards.log()
 
     def _choose(self, events: CodeEvents, batches: PackedPatients) -> np.ndarray:
         """Return the events with the most entropy among those of enough patients, rising: i64 [tasks]."""
@@ -80,13 +80,13 @@ class TimeToEvent:
         inner = share.clip(1e-12, 1 - 1e-12)
         entropy = -(inner * np.log(inner) + (1 - inner) * np.log1p(-inner))
         order = np.argsort(np.where(is_common, -entropy, np.inf), kind="stable")
-        chosen = np.sort(order[: min(self._most_tasks, int(is_common.sum()))])
-        if not len(chosen):
+        tasks = np.sort(order[: min(self._most_tasks, int(is_common.sum()))])
+        if not len(tasks):
             raise NestError(
                 f"motor: no code of the vocabulary happened to {LEAST_SHARE:.0%} of the training patients, so there is "
                 "no event whose time could be learnt; take more patients, or another system."
             )
-        return chosen
+        return tasks
 
     def _sample(self, batches: PackedPatients) -> Iterator[TimedBatch]:
         """Yield the training patients on whom hazards are fitted, always with the same points."""

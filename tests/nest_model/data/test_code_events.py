@@ -58,7 +58,18 @@ def test_where_no_kind_rolls_up_every_token_is_an_event_and_every_measured_item_
 
 def test_a_choice_of_events_keeps_their_tokens():
     events = CodeEvents.of(vocabulary("DX:I509", "DX:I501", "DX:E119"))
-    chosen = [events.names.index(name) for name in ("DX E119", "DX I50")]
-    choice = events.select(np.array(chosen))
+    numbers = [events.names.index(name) for name in ("DX E119", "DX I50")]
+    choice = events.select(np.array(numbers))
     assert choice.names == ("DX E119", "DX I50")
     assert members(choice) == {"DX E119": {2}, "DX I50": {0, 1}}
+
+
+def test_diagnoses_and_procedures_are_coded_late_also_in_a_choice():
+    events = CodeEvents.of(vocabulary("DX:I509", "LAB:1_Q3", "PR:02703DZ", "MED:C09AA05", "VIT:2_Q1"))
+    expected = [*[False] * len(SPECIALS), True, False, True, False, False]
+    assert events.is_coded_late.tolist() == expected
+    assert events.select(np.array([0])).is_coded_late.tolist() == expected
+
+
+def test_where_every_token_is_an_event_none_is_coded_late():
+    assert not CodeEvents.of(vocabulary("ITEM:7", "LAB:1_Q3")).is_coded_late.any()

@@ -35,6 +35,9 @@ CONFIG = ModelConfig.preset(
     "tiny", VOCAB_SIZE, system="motor", d_model=16, heads=2, d_ff=24, max_set_rows=MAX_SET_ROWS
 )
 EVENTS = CodeEvents.of(made_up_tokens(VOCAB_SIZE))
+LATE = {
+    token for token, kind in enumerate(made_up_tokens(VOCAB_SIZE)["kind"].to_pylist()) if kind in ("DX", "PR")
+}
 SIZES = [[4, 5, 3], [7], [2, 0, 8, 6]]
 EDGES = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0, 32.0], dtype=torch.float64)
 
@@ -58,22 +61,22 @@ def test_points_and_times_are_those_of_a_loop(sizes, seed):
     timed = TimedBatch.of(batch, EVENTS, generator(seed))
 
     expected = [
-        (reference.timeline(batch, subject)[place][0], subject, place)
+        (reference.timeline(batch, subject, LATE)[place][0], subject, place)
         for subject in range(batch.subjects)
-        for place in reference.points(batch, subject)
+        for place in reference.points(batch, subject, LATE)
     ]
     assert timed.rows.tolist() == [row for row, _, _ in expected]
     for point, (_, subject, place) in enumerate(expected):
         for event in range(len(EVENTS.names)):
-            days, is_event = reference.time_to(batch, subject, place, tokens_of(EVENTS, event))
+            days, is_event = reference.time_to(batch, subject, place, tokens_of(EVENTS, event), LATE)
             assert bool(timed.is_event[point, event]) is is_event
             assert float(timed.days[point, event]) == pytest.approx(days, rel=1e-6)
 
 
 def test_an_event_counts_if_it_is_strictly_later_and_not_read_yet():
-    dx, pr, med = (list(EVENTS.names).index(name) for name in ("DX I100", "PR 0B0", "MED C01AA02"))
-    batch = PackedBatch.from_events(  # tokens 5, 6 and 7 are these events
-        tokens=torch.tensor([6, 7, 5, 5, 6]),
+    tasks = [list(EVENTS.names).index(f"MED C01AA{code}") for code in ("05", "18", "02")]
+    batch = PackedBatch.from_events(  # tokens 10, 13 and 7 are these events
+        tokens=torch.tensor([13, 7, 10, 10, 13]),
         hours=torch.tensor([0.0, 72.0, 24.0, 0.0, 24.0]),
         events_per_set=torch.tensor([2, 1, 2]),
         sets_per_subject=torch.tensor([3]),
@@ -81,20 +84,37 @@ def test_an_event_counts_if_it_is_strictly_later_and_not_read_yet():
     )
     timed = TimedBatch.of(batch, EVENTS, generator())
 
-    # the points: 6 on day 0, [SEP] on day 3, [SEP] of the second set on day 2, 5 on day 6; day 7 has nothing later
+    # the points: 13 on day 0, [SEP] on day 3, [SEP] of the second set on day 2, 10 on day 6; day 7 has nothing later
     assert timed.rows.tolist() == [1, 0, 3, 6]
-    # from day 0: 5 at day 2, 6 at day 7, 7 at day 3. From day 3: the second set's 5 is past, the third's at day 6.
+    # from day 0: 10 at day 2, 13 at day 7, 7 at day 3. From day 3: the second set's 10 is past, the third's at day 6.
     # From day 2 in the second set: 7 at day 3 belongs to a set that was read already
-    assert timed.days[:, [dx, pr, med]].tolist() == [[2, 7, 3], [3, 4, 4], [4, 5, 5], [1, 1, 1]]
-    assert timed.is_event[:, [dx, pr, med]].tolist() == [
+    assert timed.days[:, tasks].tolist() == [[2, 7, 3], [3, 4, 4], [4, 5, 5], [1, 1, 1]]
+    assert timed.is_event[:, tasks].tolist() == [
         [True, True, True], [True, True, False], [True, True, False], [False, True, False],
     ]  # fmt: skip
+
+
+def test_a_diagnosis_is_told_from_inside_its_stay_at_the_stays_end():
+    dx, drug = (list(EVENTS.names).index(name) for name in ("DX I100", "MED C01AA02"))
+    batch = PackedBatch.from_events(  # token 5 is this diagnosis, 7 this drug
+        tokens=torch.tensor([5, 10, 13, 7]),
+        hours=torch.tensor([0.0, 0.0, 48.0, 24.0]),
+        events_per_set=torch.tensor([3, 1]),
+        sets_per_subject=torch.tensor([2]),
+        days=torch.tensor([0.0, 7.0]),
+    )
+    timed = TimedBatch.of(batch, EVENTS, generator())
+
+    # the points: 10 on day 0 and the [SEP] on day 2; the second set's [SEP] on day 8 ends the record
+    assert timed.rows.tolist() == [2, 0]
+    assert timed.days[:, [dx, drug]].tolist() == [[2, 8], [6, 6]]
+    assert timed.is_event[:, [dx, drug]].tolist() == [[True, True], [False, True]]
 
 
 def test_of_a_long_record_32_points_are_drawn_anew_for_each_seed():
     days = torch.arange(50.0)
     batch = PackedBatch.from_events(
-        tokens=torch.full((100,), 5),
+        tokens=torch.full((100,), 7),
         hours=24 * torch.cat([days, days]),
         events_per_set=torch.tensor([50, 50]),
         sets_per_subject=torch.tensor([1, 1]),
@@ -254,9 +274,9 @@ def test_of_too_many_events_those_near_half_of_the_patients_are_taken():
 
     share = event_times.holders(batches[0], EVENTS) / batches[0].subjects
     distance = np.abs(share - 0.5)
-    chosen = encoder.time_to_event.tasks.numpy()
-    assert len(chosen) == 4
-    assert distance[chosen].max() <= np.delete(distance, chosen).min()
+    tasks = encoder.time_to_event.tasks.numpy()
+    assert len(tasks) == 4
+    assert distance[tasks].max() <= np.delete(distance, tasks).min()
 
 
 def test_head_and_targets_are_float32_under_bfloat16():
