@@ -34,6 +34,10 @@ SIZES = [[3], [0, 2, 5], [1, 1], [8, 8, 0, 4]]
 EXACT = {"rtol": 0, "atol": 1e-12}
 
 every_system = pytest.mark.parametrize("system", names())
+learners = pytest.mark.parametrize(  # a training each, of which the everyday suite has two
+    "system",
+    [pytest.param(name, marks=() if name in ("nest", "bert") else pytest.mark.long) for name in names()],
+)
 
 
 def small_config(system: str, **changes) -> ModelConfig:
@@ -226,7 +230,7 @@ def train(module: torch.nn.Module, loss_of, steps: int) -> list[float]:
     return losses
 
 
-@every_system
+@learners
 def test_the_pretraining_of_eight_patients_is_learnt_by_heart(system):
     batch, encoder = (
         ragged(system, [[4, 3], [5], [2, 6], [3, 3, 3]] * 2),
@@ -245,7 +249,7 @@ def test_the_pretraining_of_eight_patients_is_learnt_by_heart(system):
     assert losses[-1] - least < 0.1 * (losses[0] - least)
 
 
-@every_system
+@learners
 def test_the_labels_of_eight_patients_are_learnt_by_heart(system):
     batch = ragged(system, [[4, 3], [5], [2, 6], [3, 3, 3]] * 2)
     torch.manual_seed(0)
