@@ -117,11 +117,12 @@ class GraphLayer(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.block = EncoderBlock(width, GRAPH_HEADS, width)
-        self.edges = nn.Parameter(torch.randn(EDGE_TYPES, width) * width**-0.5)
+        self.edges = nn.Embedding(EDGE_TYPES, width)
+        nn.init.normal_(self.edges.weight, std=width**-0.5)
 
     def forward(self, nodes: Tensor, plan: AttentionPlan, types: Tensor, kinds: Tensor) -> Tensor:
         """Return all nodes, [nodes, width]; see EdgePlan."""
-        edges = self.edges.unflatten(1, (GRAPH_HEADS, -1))
+        edges = self.edges.weight.unflatten(1, (GRAPH_HEADS, -1))
         outputs: Tensor = self.block(nodes, EdgePlan(plan, types, kinds, edges), None)
         return outputs
 

@@ -42,7 +42,7 @@ def encode_graph(encoder, weights, tokens):
     edge = [[edge_type(first, second) for second in kinds] for first in kinds]
     for layer in range(3):
         name = f"graph_layers.{layer}"
-        edges = weights[f"{name}.edges"][torch.tensor(edge)]  # [nodes, nodes, width]
+        edges = weights[f"{name}.edges.weight"][torch.tensor(edge)]  # [nodes, nodes, width]
         x = graph_block(weights, f"{name}.block", x, edges)
     return reference_model.layer_norm(x, weights["node_norm.weight"])
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from nest_model.data.packed import PackedBatch
 from nest_model.model.attention import plan_attention
 from nest_model.model.systems.gt_behrt import EDGE_TYPES, EdgePlan, GtBehrt, edge_types
 from nest_model.training.objectives.nam_mnp import MaskedAndMissingNodes, corrupt_graphs, nats_of_codes
+from nest_model.training.recipe import PRETRAINING
+from nest_model.training.trainer import parameter_groups
 from schemas.errors import NestError
 from schemas.tables.vocab import CLS, MASK, UNK
 from tests.support.factories.ragged import MAX_SET_ROWS, VOCAB_SIZE, ragged_batch, seeded, subjects
@@ -193,6 +196,17 @@ def test_smaller_presets_have_as_many_parameters_in_blocks_as_nest(preset):
     width = config.d_model // 5
     in_blocks = GtBehrt.num_parameters(config) - 1_000 * width - (config.d_model * width + width)
     assert in_blocks == pytest.approx(2 * nest.layers * block, rel=0.002)
+
+
+def test_vectors_of_edges_do_not_decay_where_matrices_do():
+    encoder = GtBehrt(CONFIG)
+    recipe = PRETRAINING["tiny"]
+    assert recipe.decays == "matrices"
+    groups = parameter_groups(SimpleNamespace(module=encoder, fresh_weights=()), recipe)
+    decay = {id(weight): group["weight_decay"] for group in groups for weight in group["params"]}
+    for layer in encoder.graph_layers:
+        assert decay[id(layer.edges.weight)] == 0
+        assert decay[id(layer.block.attention.out.weight)] == recipe.weight_decay
 
 
 def test_a_width_that_five_nodes_with_two_heads_do_not_fill_is_refused():
