@@ -159,3 +159,11 @@ def test_the_paper_preset_has_its_own_recipe_and_the_others_do_not():
     for preset in PRETRAINING:
         assert pretraining_recipe(preset, "nest") == PRETRAINING[preset]
     assert pretraining_recipe("tiny", "cehr_bert") == PRETRAINING["tiny"]
+
+
+@pytest.mark.parametrize("system", ["gt_behrt", "hi_behrt"])
+def test_the_paper_preset_of_gt_behrt_and_hi_behrt_warms_up_and_decays(system):
+    paper = pretraining_recipe("paper", system)
+    assert (paper.learning_rate, paper.warmup_share, paper.cosine, paper.epochs) == (5e-5, 0.1, True, 30)
+    for preset in ("tiny", "small"):
+        assert pretraining_recipe(preset, system) == PRETRAINING[preset]
