@@ -4,7 +4,6 @@ An extractor reads each window by itself and leaves one vector, an aggregator re
 Each set is its events followed by [SEP]: NEST's [CLS] row moves to the end of its set, so there are as many rows.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self, cast
@@ -46,7 +45,7 @@ class Windows:
         offsets = offsets_of(lengths)
         return cls(numbers_within(offsets) + first.repeat_interleave(lengths), offsets, subject_offsets)
 
-    def that_complete(self, batch: PackedBatch, rows: Tensor) -> Tensor:
+    def window_of_row(self, batch: PackedBatch, rows: Tensor) -> Tensor:
         """Return the first window with each row of the batch: i64 [any] → i64 [any].
 
         For a [CLS] row that is the window in which its set ends.
@@ -83,8 +82,7 @@ class HiBehrt(Encoder):
         self.pool = nn.Linear(d, d)
         self.aggregator = _blocks(config, config.layers + 1)
         self.projector, self.predictor = _head(d, d, narrow), _head(narrow, d, narrow)
-        initialise(self, ())
-        self._shrink_what_blocks_add()
+        initialise(self, self.units())
         for table in (self.embedding, self.segment):
             nn.init.normal_(table.weight, std=d**-0.5)
 
@@ -98,10 +96,10 @@ class HiBehrt(Encoder):
         return inputs + d * d + d + (2 * config.layers + 1) * block + heads
 
     def read(self, batch: PackedBatch, rows: Tensor) -> ReadRows:
-        """Return for each row, i64 [any], the state of the first window with it; see `Windows.that_complete`."""
+        """Return for each row, i64 [any], the state of the first window with it; see `Windows.window_of_row`."""
         windows = Windows.of(batch)
         vectors = self.window_vectors(batch, windows)
-        return self.aggregate(vectors, windows, windows.that_complete(batch, rows))
+        return self.aggregate(vectors, windows.subject_offsets, windows.window_of_row(batch, rows))
 
     def window_vectors(self, batch: PackedBatch, windows: Windows) -> Tensor:
         """Return what the extractor leaves of each window, tanh of a layer on its first row, [windows, d_model]."""
@@ -110,16 +108,17 @@ class HiBehrt(Encoder):
         vectors: Tensor = self.pool(first.hidden_states).tanh()
         return vectors
 
-    def aggregate(self, vectors: Tensor, windows: Windows, read: Tensor) -> ReadRows:
+    def aggregate(self, vectors: Tensor, subject_offsets: Tensor, read: Tensor) -> ReadRows:
         """Return the aggregator's states of the windows to read, in rising order.
 
         Args:
             vectors: [windows, d_model]; a window is told its number, so that a hidden one has a place.
+            subject_offsets: i64 [subjects + 1], in windows.
             read: i64 [any], windows.
         """
-        numbers = numbers_within(windows.subject_offsets)
+        numbers = numbers_within(subject_offsets)
         vectors = vectors + sinusoids(numbers, self.config.d_model, vectors.dtype)
-        return run_blocks(self.aggregator, vectors, windows.subject_offsets, read)
+        return run_blocks(self.aggregator, vectors, subject_offsets, read)
 
     def parts(self) -> dict[str, list[nn.Module]]:
         """Return the embeddings of tokens, of the sets' parity and of days, and the norm of their sum."""
@@ -128,14 +127,6 @@ class HiBehrt(Encoder):
     def units(self) -> Sequence[PostNormBlock]:
         """Return the blocks."""
         return [*self.extractor, *self.aggregator]
-
-    @torch.no_grad()
-    def _shrink_what_blocks_add(self) -> None:
-        """Divide as `initialise` does in other blocks; at full size a common part soon outgrows what differs."""
-        blocks = self.units()
-        for block in blocks:
-            for output in (block.attention.out, block.out):
-                output.weight /= math.sqrt(2 * len(blocks))
 
     def _embed(self, batch: PackedBatch, windows: Windows) -> Tensor:
         """Return each window row's token, set number in its window, set parity and days, summed."""

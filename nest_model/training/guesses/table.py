@@ -10,7 +10,7 @@ NAMES = {
     "val_nam": "NAM loss, nats a masked node ↓",
     "val_mnp": "MNP loss, nats a set that lacks a node ↓",
     "val_byol": "BYOL loss, 2 − 2 cos, 0 to 4",
-    "val_std_z": "Standard deviation of the projections of windows",
+    "val_std_z": "Standard deviation of the projections of windows with the same number",
     "val_tte": "Time to event, nats a point and event ↓",
     "val_own": "Own sets, KL in nats a seen set ↓",
     "val_recall_at_10_cls": "Set prediction: Recall@10 at [CLS] ↑",

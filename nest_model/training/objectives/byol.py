@@ -2,7 +2,8 @@
 
 Grill et al. 2020 (arXiv 2006.07733), with the masks of Li et al. 2021: windows are hidden from the aggregator of the
 encoder that learns, and the target, an exponential moving average of it, sees them all. Nothing is contrasted, so the
-same vector everywhere would be a perfect guess: the spread of the vectors is watched.
+same vector everywhere would be a perfect guess, and so would a vector of the window's number, which the aggregator is
+told of hidden windows too: the spread of the vectors of windows with the same number is watched.
 """
 
 import copy
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, offsets
+from nest_model.model.flat import numbers_within
 from nest_model.model.systems.hi_behrt import HiBehrt, Windows, num_windows
 from nest_model.training.guesses.verdicts import not_judged
 from nest_model.training.objective import Objective, PackedPatients
@@ -28,6 +30,8 @@ DRAWS = 2  # of masks: Grill et al. symmetrise their loss by swapping the two vi
 MASK_SHARE = 0.20
 MOMENTUM = 0.996
 LEAST_STD = 1e-3  # of a projection's numbers; evenly spread projections have 1 / √numbers
+WATCHED = 8  # a patient's first windows whose spread is measured
+PLACES = WATCHED * (WATCHED + 1) // 2  # pairs of a window's number and its patient's number of windows
 
 
 @dataclass(frozen=True)
@@ -96,32 +100,31 @@ class GuessedWindows:
         return {"loss": byol, "byol": byol.detach()}
 
     def scores(self, encoder: HiBehrt, corrupted: MaskedWindows) -> dict[str, float]:
-        """Return the sum of the loss, and over all windows that of each number of z.
-
-        z is the encoder's own projection with nothing hidden, of length 1.
-        """
+        """Return the sum of the loss, and of z by place of the window; see `sums_by_place`."""
         windows = Windows.of(corrupted.batch)
         vectors = encoder.window_vectors(corrupted.batch, windows)
-        states = encoder.aggregate(vectors, windows, torch.arange(len(vectors), device=vectors.device))
-        z = F.normalize(encoder.projector(states.hidden_states).double(), dim=-1).sum(0).tolist()
+        z = sums_by_place(encoder, vectors, windows.subject_offsets).flatten().tolist()
         byol = float(self._sum(encoder, corrupted, windows, vectors))
-        return {"byol": byol} | {f"z{place}": value for place, value in enumerate(z)}
+        return {"byol": byol} | {f"z{index}": value for index, value in enumerate(z)}
 
     def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
-        """Return the mean loss and the standard deviation of z, see `std`.
+        """Return the mean loss and, if it can be measured, the standard deviation of z, see `std`.
 
         Raises:
-            NestError: all windows have nearly the same z.
+            NestError: windows with the same number have nearly the same z.
         """
         byol = sums["byol"] / max(counts["byol"], 1)
-        z = [value / max(counts["windows"], 1) for name, value in sums.items() if name.startswith("z")]
-        std_z = std(z)
-        if counts["windows"] > 1 and std_z < LEAST_STD:
+        numbers = sum(name.startswith("z") for name in sums)
+        z = torch.tensor([sums[f"z{index}"] for index in range(numbers)], dtype=torch.float64)
+        std_z = std(z.unflatten(0, (PLACES, -1)))
+        if std_z is None:
+            return {"val_loss": byol, "val_byol": byol}
+        if std_z < LEAST_STD:
             raise NestError(
-                f"pretraining by BYOL has collapsed: the projections of {suppress_count(counts['windows'])} validation "
-                f"windows have a standard deviation of {std_z:.2g}, below {LEAST_STD:g} (evenly spread ones have "
-                f"{len(z) ** -0.5:.2g}), at a loss of {byol:.4g}; train again with a lower --learning-rate or another "
-                "--seed."
+                "pretraining by BYOL has collapsed: the projections of validation windows with the same number "
+                f"({suppress_count(counts['windows'])} windows in all) have a standard deviation of {std_z:.2g}, below "
+                f"{LEAST_STD:g} (evenly spread ones have {(len(z) // PLACES - 1) ** -0.5:.2g}), at a loss of "
+                f"{byol:.4g}; train again with a lower --learning-rate or another --seed."
             )
         return {"val_loss": byol, "val_byol": byol, "val_std_z": std_z}
 
@@ -136,12 +139,17 @@ class GuessedWindows:
         general = not_judged(
             val_patients=examples.val_patients, unguessable_sets=None, weights={}, yardsticks={}
         )
-        width = examples.config.d_model // 4
+        spread = "Their spread could not be measured: no two validation windows have the same number among as many."
+        if "val_std_z" in validation:
+            spread = (
+                f"Those of windows with the same number have a standard deviation of {validation['val_std_z']:.4f}, "
+                f"where less than {LEAST_STD:g} is refused and evenly spread ones have "
+                f"{(examples.config.d_model // 4) ** -0.5:.4f}."
+            )
         sentence = (
-            f"BYOL is not judged: its loss ({validation['val_byol']:.4f}) falls by collapse too, so no constant guess "
-            "is an honest yardstick. It has not collapsed: the projections of windows have a standard deviation of "
-            f"{validation['val_std_z']:.4f}, where {LEAST_STD:g} is refused and evenly spread ones have "
-            f"{width**-0.5:.4f}. What it learnt is for the tasks to say."
+            f"BYOL is not judged: its loss ({validation['val_byol']:.4f}) falls too where the projections of windows "
+            f"become equal, so no constant guess is an honest yardstick. {spread} What it learnt is for the tasks to "
+            "say."
         )
         return {"yardsticks": {}, "not_learnt": [], "not_judged": [*general, sentence]}
 
@@ -153,7 +161,7 @@ class GuessedWindows:
         total = vectors.new_zeros(())
         for is_masked in corrupted.is_masked:
             states = encoder.aggregate(
-                vectors.masked_fill(is_masked[:, None], 0.0), windows, _places(is_masked)
+                vectors.masked_fill(is_masked[:, None], 0.0), windows.subject_offsets, _places(is_masked)
             )
             guesses = encoder.predictor(encoder.projector(states.hidden_states))
             total = total + distances(guesses, targets.index_select(0, place[is_masked])).sum()
@@ -164,7 +172,7 @@ class GuessedWindows:
         """Return the target's projections, which sees all windows, of some, [target windows, d_model / 4]."""
         target = self.target(encoder)
         vectors = target.window_vectors(batch, windows)
-        states = target.aggregate(vectors, windows, _places(is_target))
+        states = target.aggregate(vectors, windows.subject_offsets, _places(is_target))
         projections: Tensor = target.projector(states.hidden_states)
         return projections
 
@@ -176,12 +184,42 @@ def distances(guesses: Tensor, targets: Tensor) -> Tensor:
         return 2 - 2 * F.cosine_similarity(guesses.to(dtype), targets.to(dtype), dim=-1)
 
 
-def std(mean_z: list[float]) -> float:
-    """Return the root mean square of the standard deviations of z's numbers, from the mean z of many of length 1.
+def sums_by_place(encoder: HiBehrt, vectors: Tensor, subject_offsets: Tensor) -> Tensor:
+    """Return the number of windows in each place and the sum of their z, f64 [PLACES, 1 + d_model / 4].
 
-    Their variances sum to 1 - |mean z|².
+    z is the encoder's own projection with nothing hidden, of length 1, where the aggregator reads the first WATCHED
+    windows of a patient. A place is the window's number and how many windows are read: without their contents, z can
+    depend on nothing else.
+
+    Args:
+        vectors: [windows, d_model], of the extractor.
+        subject_offsets: i64 [subjects + 1], in windows.
     """
-    return math.sqrt(max(1 - math.fsum(value**2 for value in mean_z), 0.0) / len(mean_z))
+    is_watched = numbers_within(subject_offsets) < WATCHED
+    lengths = subject_offsets.diff().clamp(max=WATCHED)
+    subject_offsets = offsets(lengths)
+    vectors = vectors[is_watched]
+    states = encoder.aggregate(vectors, subject_offsets, torch.arange(len(vectors), device=vectors.device))
+    z = F.normalize(encoder.projector(states.hidden_states).double(), dim=-1)
+    place = (lengths * (lengths - 1) // 2).repeat_interleave(lengths) + numbers_within(subject_offsets)
+    return z.new_zeros(PLACES, 1 + z.shape[1]).index_add_(0, place, F.pad(z, (1, 0), value=1.0))
+
+
+def std(sums: Tensor) -> float | None:
+    """Return the root mean square of the standard deviations of z's numbers around the mean of their place.
+
+    In a place with n windows the squared distances of z, of length 1, from their mean sum to n - |sum of z|² / n, at
+    n - 1 degrees of freedom. A place with a single window says nothing; None if all do.
+
+    Args:
+        sums: see `sums_by_place`.
+    """
+    compared = sums[sums[:, 0] > 1]
+    if not len(compared):
+        return None
+    windows, z = compared[:, 0], compared[:, 1:]
+    squares = float((windows - z.square().sum(1) / windows).sum())
+    return math.sqrt(max(squares, 0.0) / (float((windows - 1).sum()) * z.shape[1]))
 
 
 def _places(flags: Tensor) -> Tensor:

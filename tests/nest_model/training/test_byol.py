@@ -1,6 +1,8 @@
 """BYOL on Hi-BEHRT: its loss beside a plain one, its target, the collapse it could end in, and a run stopped midway."""
 
 import json
+import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -134,35 +136,80 @@ def test_a_fifth_of_the_windows_is_hidden_in_each_of_two_draws():
     assert is_masked.all(0).double().mean().item() == pytest.approx(0.04, abs=0.015)
 
 
-def test_the_spread_of_z_is_that_of_projections_of_length_1():
-    encoder, objective, corrupted = (
-        seeded(HiBehrt, CONFIG),
-        GuessedWindows(CONFIG),
-        corrupt(ragged_batch(LONG)),
-    )
+def measure(
+    encoder: HiBehrt, *batches: PackedBatch, objective: GuessedWindows | None = None
+) -> Mapping[str, float]:
+    """Return the metrics of batches that are scored one after another."""
+    objective, sums, counts = objective or GuessedWindows(CONFIG), Counter(), Counter()
     with torch.no_grad():
-        metrics = objective.metrics(objective.scores(encoder, corrupted), objective.counts(corrupted))
-    weights = dict(encoder.named_parameters())
-    z = reference.head(
-        weights, "projector", torch.cat(reference.window_states(weights, CONFIG, corrupted.batch))
-    )
-    z = z / z.norm(dim=1, keepdim=True)
-    expected = z.var(0, correction=0).mean().sqrt().item()
-    assert metrics["val_std_z"] == pytest.approx(expected, abs=1e-12)
+        for batch in batches:
+            corrupted = corrupt(batch)
+            sums.update(objective.scores(encoder, corrupted))
+            counts.update(objective.counts(corrupted))
+    return objective.metrics(sums, counts)
+
+
+def test_the_spread_of_z_is_that_of_windows_with_the_same_number_of_as_many():
+    batch = ragged_batch([*LONG, [55], [100, 20]])  # the last two have 2 and 4 windows
+    encoder = seeded(HiBehrt, CONFIG)
+    weights = {name: weight.detach() for name, weight in encoder.named_parameters()}
+    z_of_place = defaultdict(list)
+    for states in reference.window_states(weights, CONFIG, batch):
+        for number, z in enumerate(reference.head(weights, "projector", states)):
+            z_of_place[number, len(states)].append(z / z.norm())
+    assert sorted(map(len, z_of_place.values())) == [1, 1, 2, 3, 3, 3, 3]
+    compared = [torch.stack(z) for z in z_of_place.values() if len(z) > 1]
+    squares = sum((z - z.mean(0)).square().sum() for z in compared)
+    freedom = sum(len(z) - 1 for z in compared)
+
+    metrics = measure(encoder, batch)
+
+    assert metrics["val_std_z"] == pytest.approx(math.sqrt(squares / freedom / z.shape[-1]), abs=1e-12)
+    parts = [batch.slice_subjects(first, first + 2) for first in (0, 2, 4)]
+    assert measure(encoder, *parts)["val_std_z"] == pytest.approx(metrics["val_std_z"], abs=1e-12)
+
+
+def test_of_a_long_patient_the_first_eight_windows_are_measured_as_if_there_were_no_more():
+    encoder, vectors = seeded(HiBehrt, CONFIG), torch.randn(13 + 8, CONFIG.d_model, dtype=torch.float64)
+    first_eight = torch.cat([vectors[:8], vectors[13:]])
+    with torch.no_grad():
+        of_long = byol.sums_by_place(encoder, vectors, torch.tensor([0, 13, 21]))
+        of_short = byol.sums_by_place(encoder, first_eight, torch.tensor([0, 8, 16]))
+    torch.testing.assert_close(of_long, of_short, **EXACT)
+    assert of_long[:, 0].tolist() == [0] * 28 + [2] * 8
+
+
+def test_windows_that_nothing_compares_with_have_no_spread():
+    assert set(measure(seeded(HiBehrt, CONFIG), ragged_batch([[60, 70], [3]]))) == {"val_loss", "val_byol"}
+
+
+@pytest.mark.parametrize("sizes", [LONG * 3, [[60], [70, 700], [250], [4], [30, 500], [75]] * 2])
+def test_an_encoder_that_knows_the_windows_number_alone_is_refused(sizes):
+    """Its projections differ from number to number, so their spread over all windows is that of no collapse."""
+    encoder, batch = fresh_encoder().double(), ragged_batch(sizes)
+    assert measure(encoder, batch)["val_std_z"] > 1e-3
+    torch.nn.init.zeros_(encoder.pool.weight).requires_grad_(False)
+    torch.nn.init.normal_(encoder.pool.bias)
+
+    states = torch.cat(reference.window_states(dict(encoder.named_parameters()), CONFIG, batch))
+    z = torch.nn.functional.normalize(encoder.projector(states), dim=-1)
+    assert z.var(0).mean().sqrt() > 0.01
+    with pytest.raises(NestError, match="windows with the same number"):
+        measure(encoder, batch)
+    with pytest.raises(NestError, match="windows with the same number"):
+        train(GuessedWindows(CONFIG), encoder, 20, rate=1e-3)
 
 
 def train(objective: GuessedWindows, encoder: HiBehrt, steps: int, rate: float) -> Mapping[str, float]:
     """Train on random patients; return the metrics on others."""
-    optimizer = torch.optim.AdamW(encoder.parameters(), lr=rate)
+    optimizer = torch.optim.AdamW([w for w in encoder.parameters() if w.requires_grad], lr=rate)
     for step in range(steps):
         corrupted = corrupt(ragged_batch(LONG, seed=step), step)
         optimizer.zero_grad()
         objective.losses(encoder, corrupted, objective.counts(corrupted))["loss"].backward()
         optimizer.step()
         objective.after_step(encoder)
-    corrupted = corrupt(ragged_batch(LONG * 3, seed=steps), steps)
-    with torch.no_grad():
-        return objective.metrics(objective.scores(encoder, corrupted), objective.counts(corrupted))
+    return measure(encoder, ragged_batch(LONG * 3, seed=steps), objective=objective)
 
 
 def fresh_encoder() -> HiBehrt:
@@ -181,8 +228,9 @@ def test_a_collapse_is_refused_with_its_numbers(monkeypatch):
     encoder = fresh_encoder()
     encoder.predictor = torch.nn.Identity()
     numbers = (
-        r"the projections of 30 validation windows have a standard deviation of \S+, below 0.001 \(evenly "
-        r"spread ones have 0.5\), at a loss of \S+; train again with a lower --learning-rate or another --seed\.$"
+        r"the projections of validation windows with the same number \(30 windows in all\) have a standard "
+        r"deviation of \S+, below 0.001 \(evenly spread ones have 0.5\), at a loss of \S+; train again with a "
+        r"lower --learning-rate or another --seed\.$"
     )
     with pytest.raises(NestError, match=numbers):
         train(GuessedWindows(CONFIG), encoder, 50, rate=3e-2)
@@ -196,6 +244,7 @@ def test_a_pretraining_reports_the_spread_and_says_that_it_is_not_judged(world, 
     assert not metrics["yardsticks"]
     assert not metrics["not_learnt"]
     (sentence,) = metrics["not_judged"]
+    assert "collapse" not in sentence
     assert f"a standard deviation of {metrics['validation']['val_std_z']:.4f}" in sentence
     assert "predictor.0.weight" in load_file(tmp_path / "model.safetensors")
 

@@ -45,9 +45,9 @@ def test_windows_of_a_patient_do_not_reach_into_the_next():
 def test_the_window_of_a_set_is_the_first_in_which_it_ends():
     batch = ragged_batch([[9, 39, 0, 28], [4]])  # sets end at rows 9, 49, 50, 79; the next patient's at 84
     windows = Windows.of(batch)
-    assert windows.that_complete(batch, batch.cls_rows).tolist() == [0, 0, 1, 1, 2]
+    assert windows.window_of_row(batch, batch.cls_rows).tolist() == [0, 0, 1, 1, 2]
     events = torch.tensor([1, 9, 49, 53, 79, 84])  # rows 0, 8, 48, 52, 78 and 83 of those with [SEP] last
-    assert windows.that_complete(batch, events).tolist() == [0, 0, 0, 1, 1, 2]
+    assert windows.window_of_row(batch, events).tolist() == [0, 0, 0, 1, 1, 2]
 
 
 def test_each_row_is_read_as_the_state_of_its_window():
@@ -57,9 +57,9 @@ def test_each_row_is_read_as_the_state_of_its_window():
 
     read = encoder.read(batch, rows)
 
-    expected = states[Windows.of(batch).that_complete(batch, rows)]
+    expected = states[Windows.of(batch).window_of_row(batch, rows)]
     torch.testing.assert_close(read.hidden_states[read.place], expected, **EXACT)
-    assert len(read.hidden_states) == len(set(Windows.of(batch).that_complete(batch, rows).tolist()))
+    assert len(read.hidden_states) == len(set(Windows.of(batch).window_of_row(batch, rows).tolist()))
 
 
 @pytest.mark.parametrize(("places", "moves"), [((2, 3), False), ((1, 2), True), ((2, 60), True)])
