@@ -123,7 +123,7 @@ def weights_after(world: World, system: str, out) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(
     "system",
-    [pytest.param(name, marks=() if name in ("nest", "motor") else pytest.mark.long) for name in names()],
+    [pytest.param(name, marks=() if name == "motor" else pytest.mark.long) for name in names()],
 )
 def test_labels_and_events_of_test_and_validation_patients_change_no_weight(system, world, tmp_path):
     def is_outside(row: dict) -> bool:

@@ -93,7 +93,7 @@ def test_every_system_has_a_description_that_names_its_objective():
 
 
 @every_system
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2, deadline=None)
 @given(subjects, st.integers(0, 1000))
 def test_packed_encoder_equals_its_plain_reference_with_gradients(system, sizes, seed):
     batch, encoder = ragged(system, sizes, seed), small_encoder(system, seed, readout="cls")
