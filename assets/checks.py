@@ -258,7 +258,7 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
 
 def evidence_check(source: str) -> dg.AssetChecksDefinition:
     """Return the check that every cell of a source's table of evidence has a score, or says why it cannot have one."""
-    asset = f"{source}_evidence"
+    asset = f"{source}_evidence_page"
 
     @dg.asset_check(
         asset=asset,
@@ -267,7 +267,7 @@ def evidence_check(source: str) -> dg.AssetChecksDefinition:
     )
     @with_clear_errors
     def every_cell_was_made(workspace: Workspace) -> dg.AssetCheckResult:
-        folder = workspace.layout(source).report(asset)
+        folder = workspace.layout(source).report(f"{source}_evidence")
         metrics = json.loads(verified(folder / "metrics.json").read_text())
         faults = [
             f"{row['title']}: {row['pretraining']['failure']}"

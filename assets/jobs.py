@@ -34,7 +34,7 @@ def chain_jobs(spec: SourceSpec) -> list[Job]:
         )
     if spec.evidence:
         stretches["evidence"] = (
-            dg.AssetSelection.assets(f"{source}_evidence").upstream(),
+            dg.AssetSelection.assets(f"{source}_evidence_page").upstream(),
             "The paper's table on this data: its systems and ablations beside NEST and counting, on one page.",
         )
     return [

@@ -115,7 +115,7 @@ def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
         / "report.html",
         "mimic_meds": Layout(Path("mimic")).meds,
         **{
-            f"{source}_evidence": Layout(Path(source)).report(f"{source}_evidence") / "report.html"
+            f"{source}_evidence_page": Layout(Path(source)).report(f"{source}_evidence") / "report.html"
             for source in cohort_sources()
         },
     }

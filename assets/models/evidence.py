@@ -193,12 +193,12 @@ def _make_cell(
 
 
 def page_asset(source: str, rows: Sequence[Row], tasks: Sequence[str]) -> dg.AssetsDefinition:
-    """Return the asset `<source>_evidence`: the page over all cells."""
+    """Return the asset `<source>_evidence_page`: the page over all cells."""
     pretrainings = {Names(source).pretrained(row) for row in rows if row.system is not None}
     cells = [Names(source).cell(row, task) for row in rows for task in row.tasks(tasks)]
 
     @dg.asset(
-        name=f"{source}_evidence",
+        name=f"{source}_evidence_page",  # the job has the name without `_page`
         deps=sorted({*pretrainings, *cells}),
         group_name=f"{source}_evidence_page",
         kinds={"html"},

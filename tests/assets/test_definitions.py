@@ -44,11 +44,17 @@ def test_asset_names_are_the_documented_ones():
     baskets = {f"instacart_{table}" for table in (tables - {"report"}) | {"baskets", "next_basket"}}
     baskets |= {f"instacart_system_{system}" for system in system_names()}
     rows, tasks = [row for row in all_rows() if row.is_default], sources()["mimic"].evidence
-    evidence = {"mimic_evidence"} | {f"mimic_evidence_{row.name}" for row in rows if row.is_pretrained_anew}
+    evidence = {"mimic_evidence_page"} | {
+        f"mimic_evidence_{row.name}" for row in rows if row.is_pretrained_anew
+    }
     evidence |= {Names("mimic").cell(row, task) for row in rows for task in row.tasks(tasks)} - per_cohort
     assert len(evidence) > 90
     others = {"mimic_drug_lookup", "mimic_meds"}
     assert names == chains | others | per_cohort | fetch_assets | baskets | evidence
+
+
+def test_definitions_load_as_the_ui_loads_them():
+    REPOSITORY.load_all_definitions()  # a job and an asset of one name, for example, conflict only here
 
 
 def test_job_names_are_the_documented_ones():
