@@ -1,16 +1,20 @@
 """Shared by the assets of models: the flags of a command, and its result as a card and as metadata."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import dagster as dg
 import pyarrow.parquet as pq
 
-from assets.metadata import column_schema
+from assets.metadata import column_schema, pictures_metadata
 from assets.runtime.child_process import StoppedError
 from schemas.cards import FAILED, StepCard
 from schemas.errors import NestError
+from schemas.io.verify import verified
+from schemas.markdown import markdown_table
 from schemas.settings import Settings
 
 RESEARCH_TEAM = ["team:research"]
@@ -58,6 +62,24 @@ def or_reason(make: Callable[[], StepCard]) -> Callable[[], StepCard]:
             return StepCard(step="model", contract="model/1", warnings=[f"{FAILED}{error}"])
 
     return attempt
+
+
+def comparison_metadata(page: ModuleType, out: Path) -> dict[str, Any]:
+    """Return the metadata of a comparison from its `metrics.json`: the page, what it says first, table and pictures.
+
+    Args:
+        page: the module that draws it, with `sentences`, `markdown_rows` and `all_pictures`.
+    """
+    from nest_model.report.figures import png  # matplotlib: only where it draws
+
+    metrics = json.loads(verified(out / "metrics.json").read_text())
+    return {
+        "report": dg.MetadataValue.path(out / "report.html"),
+        "in_short": " ".join(page.sentences(metrics)),
+        **({"users": metrics["users"]} if "users" in metrics else {}),
+        "table": dg.MetadataValue.md(markdown_table(page.markdown_rows(metrics))),
+        **pictures_metadata({name: png(figure) for name, figure in page.all_pictures(metrics).items()}),
+    }
 
 
 def metrics_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:

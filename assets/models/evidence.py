@@ -1,16 +1,15 @@
 """The table of evidence of a source: an asset for each pretraining and each cell, and the page over all of them."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from assets.metadata import pictures_metadata
 from assets.models.common import (
     COMMAND_LINE,
     RESEARCH_TEAM,
+    comparison_metadata,
     flags,
     metrics_metadata,
     model_folder_metadata,
@@ -30,9 +29,7 @@ from nest_model.evidence.rows import Names, Row, all_rows, clashes
 from nest_model.options import FineTuningOptions, preset_for
 from schemas.cards import FAILED, StepCard, step_of
 from schemas.errors import NestError
-from schemas.io.verify import verified
 from schemas.layout import Layout
-from schemas.markdown import markdown_table
 from schemas.settings import Settings
 from schemas.sources import SourceSpec, sources
 
@@ -214,7 +211,6 @@ def page_asset(source: str, rows: Sequence[Row], tasks: Sequence[str]) -> dg.Ass
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
         from nest_model.evidence import page  # matplotlib: only where it draws
-        from nest_model.report.figures import png
 
         layout = workspace.layout(source)
         out = layout.report(f"{source}_evidence")
@@ -225,16 +221,8 @@ def page_asset(source: str, rows: Sequence[Row], tasks: Sequence[str]) -> dg.Ass
             return result_card(run_nest_model(context, pipes, out, "evidence", *arguments))
 
         card = cached_step(layout, [out], contents, make, partial=True)
-        metrics = json.loads(verified(out / "metrics.json").read_text())
-        pictures = {name: png(figure) for name, figure in page.all_pictures(metrics).items()}
         return dg.MaterializeResult(
-            metadata={
-                "report": dg.MetadataValue.path(out / "report.html"),
-                "in_short": " ".join(page.sentences(metrics)),
-                "table": dg.MetadataValue.md(markdown_table(page.markdown_rows(metrics))),
-                **pictures_metadata(pictures),
-            },
-            data_version=dg.DataVersion(card.version),
+            metadata=comparison_metadata(page, out), data_version=dg.DataVersion(card.version)
         )
 
     return evidence

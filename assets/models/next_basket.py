@@ -1,13 +1,19 @@
 """Next baskets of a shop: an asset for each system that recommends them, and the page that compares all."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from assets.metadata import pictures_metadata
-from assets.models.common import COMMAND_LINE, RESEARCH_TEAM, flags, metrics_metadata, result_card, seed_flags
+from assets.models.common import (
+    COMMAND_LINE,
+    RESEARCH_TEAM,
+    comparison_metadata,
+    flags,
+    metrics_metadata,
+    result_card,
+    seed_flags,
+)
 from assets.resources import Workspace
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
@@ -19,8 +25,6 @@ from nest_model.next_set.systems import __name__ as SYSTEMS
 from pipelines.reading.tables import find_file
 from schemas.cards import StepCard
 from schemas.io.hashing import file_sha256
-from schemas.io.verify import verified
-from schemas.markdown import markdown_table
 from schemas.settings import Settings
 
 SOURCE = "instacart"
@@ -100,7 +104,6 @@ def comparison_asset() -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
         from nest_model.next_set import page  # matplotlib: only where it draws
-        from nest_model.report.figures import png
 
         layout, settings = workspace.layout(SOURCE), workspace.settings
         out = layout.next_basket_report(settings.instacart_question)
@@ -110,17 +113,8 @@ def comparison_asset() -> dg.AssetsDefinition:
             return result_card(run_nest_model(context, pipes, out, "next-basket-report", *arguments))
 
         card = cached_step(layout, [out], {"question": settings.instacart_question}, make)
-        metrics = json.loads(verified(out / "metrics.json").read_text())
-        pictures = {name: png(figure) for name, figure in page.all_pictures(metrics).items()}
         return dg.MaterializeResult(
-            metadata={
-                "report": dg.MetadataValue.path(out / "report.html"),
-                "in_short": " ".join(page.sentences(metrics)),
-                "users": metrics["users"],
-                "table": dg.MetadataValue.md(markdown_table(page.markdown_rows(metrics))),
-                **pictures_metadata(pictures),
-            },
-            data_version=dg.DataVersion(card.version),
+            metadata=comparison_metadata(page, out), data_version=dg.DataVersion(card.version)
         )
 
     return comparison

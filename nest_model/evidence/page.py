@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
@@ -12,8 +11,8 @@ from nest_model.evidence import pictures
 from nest_model.evidence.paper import OBJECTIVES
 from nest_model.evidence.results import COMPARED, REFERENCE
 from nest_model.report import figures
-from nest_model.report.page import percent, plain
-from nest_model.report.table import interval, number
+from nest_model.report.page import template
+from nest_model.report.table import interval
 from nest_model.training.guesses import table as guesses
 
 SURE = 0.05
@@ -180,26 +179,10 @@ def millions(count: float) -> str:
 
 def render(metrics: Mapping[str, Any]) -> str:
     """Return the page as one self-contained file."""
-    loaders = [PackageLoader("nest_model.evidence", "."), PackageLoader("nest_model.report", ".")]
-    environment = Environment(
-        loader=ChoiceLoader(loaders),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "interval": interval,
-        "number": number,
-        "percent": percent,
-        "plain": plain,
-        "p": p_text,
-        "millions": millions,
-    }
     figures_by_name = {
         name: Markup(figures.svg(figure, alt=ALT[name])) for name, figure in all_pictures(metrics).items()
     }
-    return environment.get_template("evidence.html.j2").render(
+    return template("evidence.html.j2", "nest_model.evidence", p=p_text, millions=millions).render(
         metrics=metrics,
         sentences=sentences(metrics),
         parts=PARTS,

@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from nest_model.next_set import pictures, published
 from nest_model.next_set.compare import BEST_NEST, WINNER, YARDSTICK
 from nest_model.report import figures
-from nest_model.report.page import percent, plain
-from nest_model.report.table import interval, number
+from nest_model.report.page import template
+from nest_model.report.table import interval
 
 TARGETS = {
     "last_visible": "the last basket whose products are known",
@@ -141,20 +140,10 @@ ALT = {
 
 def render(metrics: Mapping[str, Any]) -> str:
     """Return the page as one self-contained file."""
-    loaders = [PackageLoader("nest_model.next_set", "."), PackageLoader("nest_model.report", ".")]
-    environment = Environment(
-        loader=ChoiceLoader(loaders),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"interval": interval, "number": number, "percent": percent, "plain": plain}
-    environment.filters |= {"three": three, "flags": flags}
     drawings = {
         name: Markup(figures.svg(figure, alt=ALT[name])) for name, figure in all_pictures(metrics).items()
     }
-    return environment.get_template("page.html.j2").render(
+    return template("page.html.j2", "nest_model.next_set", three=three, flags=flags).render(
         metrics=metrics,
         sentences=sentences(metrics),
         pictures=drawings,

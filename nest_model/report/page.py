@@ -1,9 +1,9 @@
 """Render the page: the numbers of `metrics.json` as text, tables and figures in one self-contained file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
@@ -54,7 +54,7 @@ def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: 
         tasks: the predictions behind it, for curves.
         histories: epochs of each cohort's fine-tuning.
     """
-    return _template("source.html.j2").render(
+    return template("source.html.j2").render(
         **_common_variables(metrics, tasks, histories),
         paper=paper_comparison(metrics["tasks"]),
         validation=validation_rows(metrics["pretraining"]),
@@ -68,7 +68,7 @@ def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: 
 
 def render_cohort(metrics: Mapping[str, Any], task: TaskResults, history: Sequence[Mapping[str, Any]]) -> str:
     """Return the page of one cohort; the arguments are as for `render`."""
-    return _template("cohort.html.j2").render(
+    return template("cohort.html.j2").render(
         **_common_variables(metrics, [task], {task.cohort: history}), cohort=task.cohort
     )
 
@@ -96,15 +96,21 @@ def _common_variables(
     }
 
 
-def _template(name: str) -> Template:
+def template(name: str, package: str = "nest_model.report", **filters: Callable[..., Any]) -> Template:
+    """Return a template of a package, which may extend those of this one.
+
+    Args:
+        filters: more filters, by the name that the template has for each.
+    """
     environment = Environment(
-        loader=PackageLoader("nest_model.report", "."),
+        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("nest_model.report", ".")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {"interval": interval, "number": number, "percent": percent, "plain": plain}
+    environment.filters |= filters
     return environment.get_template(name)
 
 

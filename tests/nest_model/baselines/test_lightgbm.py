@@ -170,7 +170,7 @@ def in_windows(seqsets, features, stay, predict_at_us) -> dict[str, int]:
 def test_an_event_counts_in_the_window_of_its_age_and_on_an_edge_in_the_nearer(tmp_path):
     """Predicted on day 1000; the first stay's events are known on days 0 to 999, the second's when it starts."""
     hour, microsecond = 1 / 24, 1 / (24 * 3600 * 10**6)
-    known = {
+    day_of_token = {
         5: 1000 - 366,
         6: 1000 - 365,
         7: 1000 - 30 - hour,
@@ -179,8 +179,11 @@ def test_an_event_counts_in_the_window_of_its_age_and_on_an_edge_in_the_nearer(t
         10: 1000 - 1,
         11: 1000,
     }
-    known[12] = 1000 - 1 - microsecond
-    write_seqset(tmp_path, [(1, 0, list(known), list(known.values())), (1, 1000, [5, 5, 6], [0, 0, hour])])
+    day_of_token[12] = 1000 - 1 - microsecond
+    write_seqset(
+        tmp_path,
+        [(1, 0, list(day_of_token), list(day_of_token.values())), (1, 1000, [5, 5, 6], [0, 0, hour])],
+    )
     seqsets = SeqSets.read(tmp_path / "seqset")
 
     counts = in_windows(seqsets, Features(), stay=1, predict_at_us=1000 * DAY_US)
@@ -211,13 +214,13 @@ def test_windows_go_by_the_tasks_clock_and_never_reach_past_the_prediction(tmp_p
     file.with_suffix(".card.json").write_text(card.model_dump_json())
     seqsets = SeqSets.read(tmp_path / "seqset")
 
-    known, happened = (
+    counts_by_known_day, counts_by_event_day = (
         in_windows(seqsets, Features(clock=clock), stay=0, predict_at_us=10 * DAY_US)
         for clock in ("available_at", "time")
     )
 
-    assert known == {"0 to 1 days DX:0": 1, "0 to 1 days DX:1": 1}  # token 7 is known too late
-    assert happened == {"7 to 30 days DX:0": 1, "1 to 7 days DX:1": 1, "0 to 1 days DX:2": 1}
+    assert counts_by_known_day == {"0 to 1 days DX:0": 1, "0 to 1 days DX:1": 1}  # token 7 is known too late
+    assert counts_by_event_day == {"7 to 30 days DX:0": 1, "1 to 7 days DX:1": 1, "0 to 1 days DX:2": 1}
 
 
 def test_windows_are_learnt_from_beside_the_plain_counts(folder):
@@ -227,8 +230,8 @@ def test_windows_are_learnt_from_beside_the_plain_counts(folder):
     dies = rng.random(400) < 0.4
     stays = []
     for subject, is_recent in enumerate(dies):
-        known = 99.5 if is_recent else float(rng.integers(1, 90))
-        stays += [(subject, 0, [5, *rng.integers(6, len(TOKENS), 3).tolist()], [known, 0, 0, 0])]
+        day = 99.5 if is_recent else float(rng.integers(1, 90))
+        stays += [(subject, 0, [5, *rng.integers(6, len(TOKENS), 3).tolist()], [day, 0, 0, 0])]
     stays += [(subject, 99, [6], [0.0]) for subject in range(400)]
     write_seqset(folder, sorted(stays, key=lambda stay: stay[:2]), write_vocab(folder))
     write_labels(folder, dies.tolist(), "bool", ("false", "true"), SPLIT)

@@ -19,11 +19,11 @@ def vocabulary(*tokens: str) -> pa.Table:
 
 def members(events: CodeEvents) -> dict[str, set[int]]:
     """Return the tokens of each event, numbered from the first that is no special."""
-    found: dict[str, set[int]] = {name: set() for name in events.names}
+    tokens_of_event: dict[str, set[int]] = {name: set() for name in events.names}
     for token, (first, end) in enumerate(zip(events.offsets[:-1], events.offsets[1:], strict=True)):
         for event in events.event[first:end]:
-            found[events.names[event]].add(token - len(SPECIALS))
-    return found
+            tokens_of_event[events.names[event]].add(token - len(SPECIALS))
+    return tokens_of_event
 
 
 @pytest.mark.parametrize(

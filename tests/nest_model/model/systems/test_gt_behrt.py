@@ -59,10 +59,10 @@ def test_edges_without_a_vector_for_each_pair_equal_edges_with_one_and_so_do_gra
 
     expected, inputs = torch.cat(parts), [query, key, value, edges]
     torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-13)
-    gradients, wanted = (
+    gradients, reference_gradients = (
         torch.autograd.grad((output * directions).sum(), inputs) for output in (outputs, expected)
     )
-    torch.testing.assert_close(gradients, wanted, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradients, reference_gradients, rtol=0, atol=1e-12)
 
 
 def test_types_of_edges_are_unordered_pairs_of_kinds_of_codes_and_one_of_specials():
