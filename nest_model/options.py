@@ -6,7 +6,7 @@ Free of torch: settings are checked before a run starts.
 import argparse
 import difflib
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -33,6 +33,21 @@ class Options(BaseModel):
 
     epochs: int | None = Field(None, ge=1, description="maximum number of epochs (default: preset)")
     learning_rate: float | None = Field(None, gt=0, description="peak learning rate (default: preset)")
+    rate_factors: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
+        None,
+        description="learning rates to try, as factors of the learning rate separated by commas, such as 0.5,1,2; the "
+        "best on validation patients is taken (default: 1, no search)",
+    )
+
+    @field_validator("rate_factors", "freeze", mode="before", check_fields=False)
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return tuple(value.split(",")) if isinstance(value, str) else value
+
+    @field_validator("rate_factors")
+    @classmethod
+    def _in_size(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        return tuple(sorted(set(value or ()))) or None
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Self:
@@ -73,7 +88,7 @@ class Options(BaseModel):
     def flags(self) -> dict[str, str]:
         """Return the options that are set as command-line flags, without the leading dashes."""
         return {
-            name.replace("_", "-"): ",".join(value) if isinstance(value, tuple) else str(value)
+            name.replace("_", "-"): ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
             for name, value in self.overrides.items()
         }
 
@@ -219,11 +234,6 @@ class FineTuningOptions(Options):
     def unfrozen(self) -> Self:
         """Return these options without `freeze`, which means nothing for fresh weights."""
         return self.model_copy(update={"freeze": None})
-
-    @field_validator("freeze", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return tuple(value.split(",")) if isinstance(value, str) else value
 
     @field_validator("freeze")
     @classmethod

@@ -1,10 +1,11 @@
 """The `finetune` command: from a pretrained model and a cohort's labels to a task model and its predictions."""
 
+import copy
 import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +27,7 @@ from nest_model.training.fsdp import whole_weights
 from nest_model.training.memory import within_memory
 from nest_model.training.model_card import classifier_readme
 from nest_model.training.not_trainable import write_not_trainable
+from nest_model.training.rate_search import train, with_rate_of_first_seed
 from nest_model.training.recipe import FINETUNING, SEVERAL_CLASSES, Recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.seeds import (
@@ -37,7 +39,6 @@ from nest_model.training.seeds import (
 )
 from nest_model.training.state import StateFolder
 from nest_model.training.telemetry import Telemetry
-from nest_model.training.trainer import fit
 from schemas.errors import NestError
 from schemas.io.outputs import remove_outputs, write_json
 
@@ -55,6 +56,7 @@ def finetune_seeds(
     out: Path,
     predictions: Path,
     runtime: Runtime,
+    recipe: Mapping[str, Any] = MappingProxyType({}),
     **values: Any,
 ) -> None:
     """Fine-tune with each seed as `finetune` does; with several seeds, skip those already trained.
@@ -75,9 +77,10 @@ def finetune_seeds(
     fabric = runtime.fabric
     skip_finished = fabric.broadcast(len(seeds) > 1 or bool(list_other_seeds(out)))
 
-    def train(seed: int, model: Path, file: Path, telemetry: Telemetry) -> dict[str, float] | None:
+    def train_seed(seed: int, model: Path, file: Path, telemetry: Telemetry) -> dict[str, float] | None:
         return finetune(
             seed=seed,
+            recipe=recipe if seed == seeds[0] else with_rate_of_first_seed(recipe, out, fabric),
             pretrained_model=origins.get(seed, pretrained_model),
             out=model,
             predictions=file,
@@ -86,7 +89,7 @@ def finetune_seeds(
             **values,
         )
 
-    train_seeds(train, seeds, out, predictions, runtime.telemetry, writes=fabric.is_global_zero)
+    train_seeds(train_seed, seeds, out, predictions, runtime.telemetry, writes=fabric.is_global_zero)
 
 
 def finetune(
@@ -98,7 +101,7 @@ def finetune(
     predictions: Path,
     seed: int,
     runtime: Runtime,
-    recipe: Mapping[str, float | None] = MappingProxyType({}),
+    recipe: Mapping[str, Any] = MappingProxyType({}),
     key: str = "",
     readout: Readout | None = None,
     freeze: Sequence[str] = (),
@@ -157,13 +160,17 @@ def finetune(
         int(np.count_nonzero(table.split == "train"))
     )
     recipe_used = preset_recipe.with_changes(**recipe)
-    torch.manual_seed(seed)
-    training_task = FineTuning(table, seqsets, encoder, recipe_used, runtime)
+
+    def make_task() -> FineTuning:
+        torch.manual_seed(seed)
+        return FineTuning(table, seqsets, copy.deepcopy(encoder), recipe_used, runtime)
+
+    training_task = make_task()
     origin = checkpoint.weights_sha256(pretrained_model) if start == "pretrained" else start
-    run_key = _run_key(training_task, origin, recipe_used, seed, key, freeze)
+    run_key = _run_keys(training_task, origin, seed, key, freeze)
     outputs = _outputs(out, predictions, start)
-    states = StateFolder(out / "state", run_key)
-    if skip_finished and (content := finished_metrics(out, run_key, outputs, fabric)):
+    states = StateFolder(out / "state", run_key(recipe_used))
+    if skip_finished and (content := finished_metrics(out, run_key(recipe_used), outputs, fabric)):
         log.info("%s: seed %d is already trained", table.task.cohort, seed)
         if fabric.is_global_zero:
             states.clear()  # left by a run that was killed just before this line
@@ -177,7 +184,15 @@ def finetune(
         else None
     )
     log.info("%s: %s", table.task.cohort, training_task.context_summary)
-    progress, module = fit(training_task, recipe_used, runtime, seed=seed, states=states)
+    training = train(
+        training_task,
+        recipe_used,
+        runtime,
+        make_another=make_task,
+        seed=seed,
+        states=lambda recipe: StateFolder(out / "state", run_key(recipe)),
+    )
+    training_task, progress, module = training.task, training.position, training.module
 
     probability, (metrics, _) = within_memory(
         lambda: (training_task.predict(module), training_task.evaluate(module)), training_task, runtime
@@ -187,7 +202,8 @@ def finetune(
         return {}
     summary: dict[str, Any] = training_task.summary() | {
         "seed": seed,
-        "recipe": asdict(recipe_used),
+        "recipe": asdict(training.recipe),
+        **training.record,
         "preset": parent.training["preset"],
         "pretraining_seed": parent.training.get("seed"),
         "epochs": len(progress.history),
@@ -214,7 +230,7 @@ def finetune(
         attention = within_memory(training_task.attention, training_task, runtime)
         content |= {} if attention is None else {"attention": attention}
     remove_outputs(out / "not_trainable.json")
-    write_json(out / "metrics.json", content | run_record(run_key, outputs))
+    write_json(out / "metrics.json", content | run_record(run_key(recipe_used), outputs))
     states.clear()
     result = _result(content)
     telemetry.result(result, seconds=round(time.monotonic() - start_time, 1))
@@ -285,15 +301,22 @@ def _write_predictions(
     return metrics
 
 
-def _run_key(
-    training_task: FineTuning, origin: str, recipe: Recipe, seed: int, key: str, freeze: Sequence[str]
-) -> str:
+def _run_keys(
+    training_task: FineTuning, origin: str, seed: int, key: str, freeze: Sequence[str]
+) -> Callable[[Recipe], str]:
+    """Return the key of a run by its recipe: a hash of everything that its result depends on."""
     digest = hashlib.sha256(origin.encode())
     encoder = training_task.module.encoder
     digest.update(encoder.config.to_json().encode())
     for buffer in encoder.buffers():
         digest.update(buffer.cpu().numpy().tobytes())
-    digest.update(json.dumps([recipe.result_fields(), seed, key, *sorted(freeze)]).encode())
+    digest.update(json.dumps([seed, key, *sorted(freeze)]).encode())
     for part in training_task.fingerprint():
         digest.update(part)
-    return digest.hexdigest()
+
+    def key_of(recipe: Recipe) -> str:
+        whole = digest.copy()
+        whole.update(json.dumps(recipe.result_fields()).encode())
+        return whole.hexdigest()
+
+    return key_of

@@ -472,11 +472,8 @@ def _train(
     fabric = launch_fabric(device, precision, threads=threads, strategy=strategy)
     run(
         runtime=Runtime(fabric, telemetry, stop, seconds_between_states, lower_row_budget),
-        recipe={
-            "epochs": training_options.epochs,
-            "learning_rate": training_options.learning_rate,
-            "row_budget": row_budget,
-        },
+        recipe={name: getattr(training_options, name) for name in Options.model_fields}
+        | {"row_budget": row_budget},
         **options,
     )
 

@@ -14,6 +14,7 @@ from nest_model.evidence.costs import Costs
 from nest_model.evidence.paper import PAPER
 from nest_model.evidence.rows import Names, Row
 from nest_model.evidence.statistics import bootstrap_p, holm, seeds_p
+from nest_model.evidence.trainings import PRETRAINING, events_left_out, trials
 from nest_model.report.tasks import counts_beside_attrition, read_all_seeds, title_of
 from nest_model.training.guesses.judgement import Judgement
 from nest_model.training.seeds import list_other_seeds, predictions_of_seed
@@ -40,7 +41,22 @@ def evidence(layout: Layout, rows: Sequence[Row], tasks: Sequence[str]) -> dict[
         "source": names.source,
         "rows": [_row(layout, names, row, costs) for row in rows],
         "tasks": by_task,
+        "trials": _trials(layout, names, rows, by_task),
     }
+
+
+def _trials(
+    layout: Layout, names: Names, rows: Sequence[Row], by_task: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return every learning rate that was tried, row by row."""
+    lines = []
+    for row in rows:
+        if "validation" in _pretraining(layout, names, row):
+            lines += trials(layout.model(names.pretrained(row)), row.title, PRETRAINING)
+        for task, content in by_task.items():
+            if row.name in content["cells"]:
+                lines += trials(layout.model(names.cell(row, task)), row.title, content["title"])
+    return lines
 
 
 def _row(layout: Layout, names: Names, row: Row, costs: Costs) -> dict[str, Any]:
@@ -48,22 +64,22 @@ def _row(layout: Layout, names: Names, row: Row, costs: Costs) -> dict[str, Any]
     about: dict[str, Any] = {"name": row.name, "title": row.title, "about": row.about, "part": row.part}
     if row.part == "labels":
         return about | {"share": row.labelled_share, "whole": row.whole}
-    if not (row.is_pretrained_anew or row.name == REFERENCE):  # another row has the pretraining
+    if not (pretraining := _pretraining(layout, names, row)):
         return about
+    has_model = "validation" in pretraining
+    sizes = {"costs": costs.of(layout.model(names.pretrained(row)))} if has_model else {}
+    return about | sizes | {"pretraining": pretraining}
+
+
+def _pretraining(layout: Layout, names: Names, row: Row) -> dict[str, Any]:
+    """Return what a row's pretraining learnt, or why there is none; empty where another row has the pretraining."""
+    if not (row.is_pretrained_anew or row.name == REFERENCE):
+        return {}
     name = names.pretrained(row)
     card = _card(layout, names, name)
     if card is None or card.failure:
-        return about | {"pretraining": {"failure": card.failure if card else "not pretrained yet"}}
-    judgement = Judgement.read(layout.model(name))
-    return about | {
-        "costs": costs.of(layout.model(name)),
-        "pretraining": {
-            "validation": judgement.validation,
-            "yardsticks": judgement.yardsticks,
-            "not_learnt": judgement.not_learnt,
-            "not_judged": judgement.not_judged,
-        },
-    }
+        return {"failure": card.failure if card else "not pretrained yet"}
+    return Judgement.read(layout.model(name)).model_dump()
 
 
 def _card(layout: Layout, names: Names, asset: str) -> StepCard | None:
@@ -77,6 +93,7 @@ def _task(layout: Layout, names: Names, rows: Sequence[Row], task: str) -> dict[
     models: dict[str, Predictions] = {}
     frozen: dict[str, Predictions] = {}
     reasons: dict[str, str] = {}
+    by_name = {row.name: row for row in rows}
     for row in rows:
         name = names.cell(row, task)
         file = layout.report(name) / "predictions.parquet"
@@ -92,6 +109,7 @@ def _task(layout: Layout, names: Names, rows: Sequence[Row], task: str) -> dict[
     cells = _cells(models)
     for name, cell in cells.items():
         cell["paper"] = _paper(name, task)
+        cell["left_out"] = events_left_out(layout.model(names.cell(by_name[name], task)))
         if name in frozen:
             model = frozen[name].only(classes)
             scores = score(model, Resamples.of(model.subject_id), metrics=COMPARED)

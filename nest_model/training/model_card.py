@@ -149,6 +149,11 @@ def _run(training: Mapping[str, Any]) -> list[str]:
         f"{recipe['examples_per_step']} examples per step, seed {training['seed']}; {training['epochs']} epochs "
         f"(at most {recipe['epochs']}, patience {recipe['patience']}), of which number "
         f"{training['best_epoch'] + 1} is the best."
+        + (
+            f" The learning rate is the best of {len(training['trials'])} on the validation subjects."
+            if "trials" in training
+            else ""
+        )
         + (f" Left as pretrained: {', '.join(frozen)}." if frozen else "")
         + (f" Each step drops {_share(least, most)} of the events." if most else "")
         + (

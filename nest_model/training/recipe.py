@@ -27,6 +27,8 @@ class Recipe:
     starts_at_shares: bool = False  # MSM's head starts at the training sets' mean shares, a constant guess
     shares_embeddings: bool = False  # tokens share embeddings of their code groups, see shared_embedding.py
     least_steps: int = 0  # few examples get more epochs, see `for_examples`
+    # a search: the learning rate times each of these is tried, see rate_search.py; empty: no search
+    rate_factors: tuple[float, ...] = ()
     row_budget: int = 8_192  # rows of a micro-batch; affects memory and speed, not the result
 
     def with_changes(self, **changes: Any) -> Self:

@@ -54,8 +54,15 @@ class Telemetry:
         """Return the same telemetry with curves in another model's folder."""
         if folder == self._curves.parent:
             return self
+        return self._with_curves(folder / "tensorboard")
+
+    def with_curves_of(self, trial: str) -> Self:
+        """Return the same telemetry with the curves of a trial, a run of its own in TensorBoard."""
+        return self._with_curves(self._curves / trial)
+
+    def _with_curves(self, folder: Path) -> Self:
         telemetry = copy.copy(self)
-        telemetry._curves, telemetry._writer = folder / "tensorboard", None
+        telemetry._curves, telemetry._writer = folder, None
         return telemetry
 
     def evaluation(self, epoch: int, metrics: Mapping[str, float | None], *, step: int | None = None) -> None:
@@ -95,6 +102,9 @@ class NullTelemetry(Telemetry):
         self._seconds_between_lines = math.inf
 
     def with_curves_in(self, folder: Path) -> Self:
+        return self
+
+    def with_curves_of(self, trial: str) -> Self:
         return self
 
     def write(self, event: str, **fields: Any) -> None: ...

@@ -32,22 +32,37 @@ from schemas.errors import NestError
 log = logging.getLogger("nest")
 
 
+class NotFiniteError(NestError):
+    """A loss is NaN or infinite."""
+
+
 def fit(
-    task: TrainingTask, recipe: Recipe, runtime: Runtime, *, seed: int, states: StateFolder
+    task: TrainingTask,
+    recipe: Recipe,
+    runtime: Runtime,
+    *,
+    seed: int,
+    states: StateFolder,
+    epochs: int | None = None,
 ) -> tuple[Position, nn.Module]:
     """Train until the validation stops improving; leave the best epoch's weights in `task.module`.
+
+    Args:
+        epochs: stop after so many; the schedule stays the recipe's, and a call without it goes on from there.
 
     Returns:
         The final position, and the module as Fabric wraps it, to be called in the training precision.
 
     Raises:
-        NestError: the loss is not finite, memory ran out, or a state cannot be written.
+        NotFiniteError: the loss is not finite.
+        NestError: memory ran out, or a state cannot be written.
         Stopped: a stop was requested; the state is saved.
     """
     run = _Run(task, recipe, runtime, seed, states)
+    last_epoch = min(recipe.epochs, epochs or recipe.epochs)
     with runtime.stop.deferred():
-        run.resume()
-        while run.position.epoch < recipe.epochs and run.position.waited < recipe.patience:
+        run.resume(last_epoch)
+        while run.position.epoch < last_epoch and run.position.waited < recipe.patience:
             run.epoch()
     load_weights(task.module, run.best_weights, runtime.fabric)
     return run.position, run.module
@@ -93,8 +108,8 @@ class _Run:
         self.best_weights = whole_weights(task.module)  # on the first rank alone
         self._steps_per_epoch = math.ceil(len(task.rows) / recipe.examples_per_step)
 
-    def resume(self) -> None:
-        """Resume from the newest saved state, if there is one."""
+    def resume(self, epochs: int) -> None:
+        """Resume from the newest saved state, if there is one; `epochs` are to be trained in all."""
         state = self._state_saver.restore()
         if state is not None:
             self.position, self.best_weights = state
@@ -102,7 +117,7 @@ class _Run:
         rows_of_an_epoch = int(self._task.rows.sum())
         self._progress = self._runtime.telemetry.progress(
             self._task.stage,
-            total=self._recipe.epochs * rows_of_an_epoch,
+            total=epochs * rows_of_an_epoch,
             unit="rows",
             initial_units=self.position.epoch * rows_of_an_epoch + self._rows_done(),
             step_metrics=self._step_metrics,
@@ -185,7 +200,7 @@ class _Run:
         if now["save"]:
             self._state_saver.save(self.position, self.best_weights)
 
-    def _not_finite(self, value_name: str, rows: Sequence[ShardRows] = ()) -> NestError:
+    def _not_finite(self, value_name: str, rows: Sequence[ShardRows] = ()) -> NotFiniteError:
         position = self.position
         place = f"epoch {position.epoch}, step {position.step}" if rows else f"epoch {position.epoch}"
         newest, rate = self._state_saver.states.newest, self._recipe.learning_rate
@@ -233,7 +248,7 @@ class _Run:
 
 def not_finite(
     value_name: str, place: str, rows: Sequence[ShardRows], last_good: Path | None, learning_rate: float
-) -> NestError:
+) -> NotFiniteError:
     """Return the error of a loss that is NaN or infinite, with the step, its rows, the last state and what to try.
 
     Args:
@@ -244,7 +259,7 @@ def not_finite(
     state = f"the last good state is {last_good}" if last_good else "no state is saved yet"
     try_first = "Resume from it with" if last_good else "Train with"
     suspect = ", or check these rows for NaN or infinite values" if rows else ""
-    return NestError(
+    return NotFiniteError(
         f"{value_name} is not finite at {place}{batch_rows}; {state}. {try_first} --precision 32-true, or train again "
         f"from the beginning with a lower --learning-rate (now {learning_rate:g}){suspect}."
     )

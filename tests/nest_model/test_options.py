@@ -10,6 +10,7 @@ from schemas.errors import NestError
 EVERY_PRETRAINING = {
     "epochs": "3",
     "learning_rate": "0.001",
+    "rate_factors": "0.5,1.0,2.0",
     "position": "index",
     "set_position": "hours",
     "layers": "3",
@@ -29,6 +30,7 @@ EVERY_PRETRAINING = {
 EVERY_FINE_TUNING = {
     "epochs": "3",
     "learning_rate": "0.001",
+    "rate_factors": "0.5,1.0,2.0",
     "readout": "cls",
     "freeze": "swe,cse",
     "shuffle_sets": "True",
@@ -143,6 +145,8 @@ def test_a_time2vec_scale_is_refused_without_time2vec():
         (PretrainingOptions, "msm_weight", "msm_weight: has no value"),
         (PretrainingOptions, "max_sets=3 max-sets=4", "max_sets: given more than once"),
         (PretrainingOptions, "freeze=swe", "freeze is not an option"),
+        (FineTuningOptions, "rate_factors=1,half", "rate_factors must be a valid number"),
+        (PretrainingOptions, "rate_factors=0,1", "rate_factors must be greater than 0."),
         (FineTuningOptions, "freeze=head", "freeze must be 'embedding', 'swe' or 'cse'"),
         (FineTuningOptions, "readout=mean", "readout must be 'cls', 'history' or 'mean_pool'"),
     ],
@@ -158,6 +162,10 @@ def test_all_blocks_can_be_frozen_named_in_any_order():
     options = FineTuningOptions.from_text("freeze=cse,embedding,swe")
     assert options.freeze == BLOCKS
     assert options.flags() == {"freeze": "embedding,swe,cse"}
+
+
+def test_rates_are_tried_from_the_lowest_and_each_once():
+    assert FineTuningOptions.from_text("rate_factors=3,1,3").rate_factors == (1.0, 3.0)
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest(capsys):

@@ -1,0 +1,125 @@
+"""A search of the learning rate takes the best trial on the validation patients, as if it had been trained alone."""
+
+import json
+import math
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from nest_model.commands.finetune import finetune_seeds
+from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.training.stop import Stopped
+from nest_model.training.trainer import NotFiniteError
+from tests.support.factories.world import (
+    StopAfter,
+    World,
+    make_world,
+    pretrain_small,
+    runtime,
+    write_labels,
+)
+
+RATE = 1e-2
+FACTORS = (0.01, 1.0, 1e35)  # too low, fitting, and so high that the weights overflow
+RECIPE = Recipe(learning_rate=RATE, epochs=2, patience=2, examples_per_step=12)
+SEARCH = RECIPE.with_changes(rate_factors=FACTORS)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"), subjects=240)
+
+
+@pytest.fixture(scope="module")
+def pretrained_model(world, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("pretrained")
+    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
+    return out
+
+
+def tune(
+    world: World, pretrained_model: Path, root: Path, recipe: Recipe, *, labels=None, stop=None, seeds=(42,)
+) -> Path:
+    model = root / "model"
+    finetune_seeds(
+        pretrained_model=pretrained_model,
+        labels=labels or world.labels,
+        seqset=world.seqset,
+        out=model,
+        predictions=root / "report" / "predictions.parquet",
+        seeds=seeds,
+        pretraining_seeds=False,
+        runtime=runtime(model, stop=stop),
+        recipe=vars(recipe),
+    )
+    return model
+
+
+@pytest.fixture(scope="module")
+def searched(world, pretrained_model, tmp_path_factory) -> Path:
+    return tune(world, pretrained_model, tmp_path_factory.mktemp("searched"), SEARCH)
+
+
+def weights(model: Path) -> bytes:
+    return (model / "model.safetensors").read_bytes()
+
+
+def metrics_of(model: Path) -> dict:
+    return json.loads((model / "metrics.json").read_text())
+
+
+def test_search_takes_the_best_rate_and_lists_every_trial(world, pretrained_model, searched, tmp_path):
+    metrics = metrics_of(searched)
+    trials = metrics["trials"]
+    assert [trial["learning_rate"] for trial in trials] == [RATE * factor for factor in FACTORS]
+    assert trials[2] == {"learning_rate": RATE * 1e35, "failure": "the loss was not finite"}
+    precision = [trial["val_average_precision"] for trial in trials[:2]]
+    assert precision[1] > precision[0]
+    assert metrics["recipe"]["learning_rate"] == RATE
+    assert weights(searched) == weights(tune(world, pretrained_model, tmp_path, RECIPE))
+    assert "best of 3 on the validation subjects" in (searched / "README.md").read_text()
+    assert not (searched / "state").exists()
+
+
+@pytest.mark.parametrize("steps", [5, 50, 70])
+def test_a_stopped_search_goes_on_to_the_same_bytes(world, pretrained_model, searched, tmp_path, steps):
+    with pytest.raises(Stopped):
+        tune(world, pretrained_model, tmp_path, SEARCH, stop=StopAfter(steps))
+
+    resumed = tune(world, pretrained_model, tmp_path, SEARCH)
+    assert weights(resumed) == weights(searched)
+    assert metrics_of(resumed) == metrics_of(searched)
+
+
+def test_test_labels_choose_no_rate(world, pretrained_model, searched, tmp_path):
+    table = pq.read_table(world.labels).to_pydict()
+    splits = ["", *pq.read_table(world.subjects)["split"].to_pylist()]
+    rows = [
+        (subject, encounter, math.floor(start.timestamp() * 1e6), label != (splits[subject] == "test"))
+        for subject, encounter, start, label in zip(
+            *(table[name] for name in ("subject_id", "index_encounter", "index_start", "label")), strict=True
+        )
+    ]
+    write_labels(tmp_path / "labels.parquet", rows, splits)
+    other = tune(world, pretrained_model, tmp_path, SEARCH, labels=tmp_path / "labels.parquet")
+
+    assert metrics_of(other)["trials"] == metrics_of(searched)["trials"]
+    assert weights(other) == weights(searched)
+    assert metrics_of(other)["test"] != metrics_of(searched)["test"]
+
+
+def test_further_seeds_have_the_rate_of_the_first(world, pretrained_model, searched, tmp_path):
+    model = tune(world, pretrained_model, tmp_path, SEARCH, seeds=(42, 7))
+
+    assert weights(model) == weights(searched)
+    of_other_seed = metrics_of(model / "seeds" / "7")
+    assert of_other_seed["recipe"]["learning_rate"] == RATE
+    assert "trials" not in of_other_seed
+
+
+def test_search_without_a_finite_trial_is_an_error(world, pretrained_model, tmp_path):
+    hopeless = RECIPE.with_changes(rate_factors=(1e35, 1e36))
+    with pytest.raises(NotFiniteError, match="not finite"):
+        tune(world, pretrained_model, tmp_path, hopeless)
+    assert not (tmp_path / "model" / "metrics.json").exists()
