@@ -43,7 +43,7 @@ def finetuning_asset(source: str, cohort: str) -> dg.AssetsDefinition:
         kinds={"pytorch"},
         code_version=code_version(
             "nest_model.commands.finetune",
-            "nest_model.model.systems.nest",
+            "nest_model.model.systems.nest.encoder",
             "nest_model.training.device",
             entry_point=COMMAND_LINE,
         ),
@@ -105,7 +105,7 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             "nest_model.baselines.yardsticks",
             "nest_model.commands.removals",
             "nest_model.commands.finetune",
-            "nest_model.model.systems.nest",
+            "nest_model.model.systems.nest.encoder",
             "nest_model.training.device",
             entry_point=COMMAND_LINE,
         ),

@@ -109,7 +109,7 @@ def cell_asset(source: str, row: Row, task: str) -> dg.AssetsDefinition:
         if row.system is None
         else [
             "nest_model.commands.finetune",
-            f"nest_model.model.systems.{row.system}",
+            f"nest_model.model.systems.{row.system}.encoder",
             "nest_model.training.device",
         ]
     )

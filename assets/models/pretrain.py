@@ -74,7 +74,7 @@ def pretraining_code(system: str, objective: str) -> str:
     """Return the version of the code that pretrains a system."""
     return code_version(
         "nest_model.commands.pretrain",
-        f"nest_model.model.systems.{system}",
+        f"nest_model.model.systems.{system}.encoder",
         f"nest_model.training.objectives.{objective}",
         "nest_model.training.device",
         entry_point=COMMAND_LINE,

@@ -14,7 +14,7 @@ from benchmarks.model.cores.performer import Performer
 from benchmarks.model.sizes import Sizes
 from nest_model.data.packed import PackedBatch
 from nest_model.model.layers import Attention, EncoderBlock, rotation
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.nest.encoder import NestModel
 
 
 class FlatModel(nn.Module):

@@ -16,7 +16,7 @@ from nest_model.data.packed import offsets
 from nest_model.model.attention import AttentionPlan, plan_attention
 from nest_model.model.gather import take
 from nest_model.model.layers import initialise, rotation
-from nest_model.model.systems.nest import LayerContext, NestLayer
+from nest_model.model.systems.nest.encoder import LayerContext, NestLayer
 
 Arrangement = Literal["interleaved", "sequential"]
 ARRANGEMENTS: tuple[Arrangement, ...] = get_args(Arrangement)

@@ -21,7 +21,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, micro_batches
 from nest_model.data.seqsets import expand_ranges
 from nest_model.model import checkpoint
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.query import with_queries
 from nest_model.next_set.questions import Histories

@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 
 from nest_model.data.code_events import CodeEvents
 from nest_model.data.packed import PackedBatch
-from nest_model.model.systems.motor import HOURS_PER_DAY, TimeOrder
+from nest_model.model.systems.motor.encoder import HOURS_PER_DAY, TimeOrder
 
 MOST_POINTS = 32  # of a patient, drawn anew in each epoch
 

@@ -19,7 +19,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.seqsets import SeqSets
 from nest_model.files import sha256_of
 from nest_model.model import checkpoint
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.nest.encoder import NestModel
 from pipelines.fetch.physionet import LICENSE, TABLE_FILES, fetch_mimic_demo
 from pipelines.sources.mimic.checksums import SUMS
 from pipelines.sources.pcornet.databases.access import Access, postgres_address

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from benchmarks.model.patients import draw_typical_batch
 from benchmarks.model.step.padded import Attend, PaddedBatch, competent, literal, padded_loss
 from nest_model.config import ModelConfig, Shortcuts
-from nest_model.model.systems.nest import NestModel, merge_duplicates
+from nest_model.model.systems.nest.encoder import NestModel, merge_duplicates
 from nest_model.training.losses import Counts, pretraining_loss
 from nest_model.training.masking import MaskedBatch, mask_batch
 from nest_model.training.ranks import balanced_runs

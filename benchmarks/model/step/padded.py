@@ -15,7 +15,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.model.attention.sdpa import fused_attention
 from nest_model.model.layers import rotation
-from nest_model.model.systems.nest import LayerContext, NestModel
+from nest_model.model.systems.nest.encoder import LayerContext, NestModel
 from nest_model.training.masking import MaskedBatch
 from schemas.tables.vocab import CLS, PAD
 

@@ -27,5 +27,5 @@ def encoder_class(name: str) -> type[Encoder]:
         raise NestError(
             f"system '{name}' is unknown{near_name(name, names())}; choose one of {', '.join(names())}."
         )
-    encoder: type[Encoder] = importlib.import_module(f"{__name__}.{name}").ENCODER
+    encoder: type[Encoder] = importlib.import_module(f"{__name__}.{name}.encoder").ENCODER
     return encoder

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, offsets
 from nest_model.model.flat import numbers_within
-from nest_model.model.systems.hi_behrt import HiBehrt, Windows, num_windows
+from nest_model.model.systems.hi_behrt.encoder import HiBehrt, Windows, num_windows
 from nest_model.training.guesses.verdicts import not_judged
 from nest_model.training.objective import Objective, PackedPatients
 from nest_model.training.pretraining_data import PretrainingExamples

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.training.guesses.comparison import compare_with_guesses
 from nest_model.training.guesses.verdicts import SETS_APART, single_set_warning
 from nest_model.training.guesses.yardsticks import has_single_sets

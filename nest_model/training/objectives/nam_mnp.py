@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, offsets
-from nest_model.model.systems.gt_behrt import GtBehrt
+from nest_model.model.systems.gt_behrt.encoder import GtBehrt
 from nest_model.training.guesses.verdicts import not_judged, not_learnt
 from nest_model.training.objective import Objective, PackedPatients
 from nest_model.training.pretraining_data import PretrainingExamples

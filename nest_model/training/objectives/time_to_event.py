@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from nest_model.config import ModelConfig
 from nest_model.data.code_events import CodeEvents
 from nest_model.data.packed import PackedBatch
-from nest_model.model.systems.motor import PIECES, Motor, num_tasks
+from nest_model.model.systems.motor.encoder import PIECES, Motor, num_tasks
 from nest_model.training.event_times import TimedBatch, holders
 from nest_model.training.guesses.hazards import Risk, days_at_risk
 from nest_model.training.guesses.verdicts import not_judged, not_learnt

@@ -12,7 +12,7 @@ from benchmarks.model.patients import draw_batch
 from benchmarks.model.step import __main__ as command
 from benchmarks.model.step.forms import FORMS, Size, prepare
 from benchmarks.model.step.padded import PaddedBatch, competent, literal, padded_loss
-from nest_model.model.systems.nest import NestModel, merge_duplicates
+from nest_model.model.systems.nest.encoder import NestModel, merge_duplicates
 from nest_model.training.losses import pretraining_loss
 from nest_model.training.masking import mask_batch
 

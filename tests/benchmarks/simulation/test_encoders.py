@@ -7,7 +7,7 @@ from benchmarks.simulation.encoders import ARRANGEMENTS, Regressor
 from benchmarks.simulation.trial import Trial, regressor
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.nest.encoder import NestModel
 from schemas.tables.vocab import CLS, SPECIALS
 
 SUBJECTS, SETS, EVENTS = 5, 4, 6

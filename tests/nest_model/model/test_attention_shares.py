@@ -11,7 +11,7 @@ from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.attention_nulls import NULLS, attention_beside_nulls, untrained_like
 from nest_model.model.attention_shares import CLASSES, FARTHEST, SETS_BACK, attention_profiles
 from nest_model.model.layers import rotate
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.report.attention import kinds_sentence, sets_sentence
 from schemas.tables.events import KINDS
 from tests.support.factories.world import copy_world, make_world

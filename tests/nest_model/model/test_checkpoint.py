@@ -6,7 +6,7 @@ import torch
 from nest_model.config import ModelConfig
 from nest_model.model import checkpoint
 from nest_model.model.checkpoint import ModelCard
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.nest.encoder import NestModel
 from schemas.errors import NestError
 from schemas.io.outputs import MARK
 from schemas.io.seal import sealed, unsealed

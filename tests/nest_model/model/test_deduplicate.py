@@ -3,7 +3,7 @@ import math
 import torch
 
 from nest_model.data.packed import PackedBatch
-from nest_model.model.systems.nest import merge_duplicates
+from nest_model.model.systems.nest.encoder import merge_duplicates
 
 
 def _batch() -> PackedBatch:

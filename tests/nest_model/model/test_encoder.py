@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.training.losses import pretraining_loss
 from nest_model.training.masking import mask_batch
 from tests.support import reference_model

@@ -14,7 +14,7 @@ from nest_model.config import ModelConfig
 from nest_model.files import sha256_of
 from nest_model.model import checkpoint, weights
 from nest_model.model.checkpoint import ModelCard
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.model.weights import refuse_too_large
 from nest_model.training.state import StateFolder
 from schemas.errors import NestError

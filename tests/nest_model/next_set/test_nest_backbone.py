@@ -12,8 +12,8 @@ from nest_model.config import ModelConfig
 from nest_model.data.packed import pack
 from nest_model.data.selection import Selection, limit_context
 from nest_model.model import checkpoint
-from nest_model.model.systems.bert import Bert
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.bert.encoder import Bert
+from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.next_set import nest_backbone
 from nest_model.next_set.nest_backbone import NO_ITEM, NestBackbone, token_of
 from nest_model.next_set.query import with_queries

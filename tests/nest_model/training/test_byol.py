@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
-from nest_model.model.systems.hi_behrt import HiBehrt, Windows
+from nest_model.model.systems.hi_behrt.encoder import HiBehrt, Windows
 from nest_model.training.objectives import byol
 from nest_model.training.objectives.byol import MOMENTUM, GuessedWindows, MaskedWindows
 from nest_model.training.recipe import PRETRAINING

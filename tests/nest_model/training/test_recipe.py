@@ -12,7 +12,7 @@ from torch import nn
 from nest_model.config import PRESETS, ModelConfig
 from nest_model.data.selection import Selection
 from nest_model.data.vocabulary import read_tokens
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.training.finetuning_task import FineTuning
 from nest_model.training.objectives.mlm_msm import MaskedTokensAndSets
 from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients

@@ -7,7 +7,7 @@ from torch.nn.utils import parametrize
 
 from nest_model.config import ModelConfig
 from nest_model.data.code_groups import CodeGroups
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.training.losses import pretraining_loss
 from nest_model.training.masking import mask_batch
 from nest_model.training.shared_embedding import OWN_SHARE, fold_embedding, share_embedding

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from nest_model.config import ModelConfig
 from nest_model.data.code_events import CodeEvents
 from nest_model.data.packed import PackedBatch
-from nest_model.model.systems.motor import PIECES, Motor
+from nest_model.model.systems.motor.encoder import PIECES, Motor
 from nest_model.training import event_times
 from nest_model.training.event_times import TimedBatch
 from nest_model.training.guesses.hazards import Risk

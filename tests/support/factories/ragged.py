@@ -11,7 +11,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.model.encoder import Encoder
 from nest_model.model.kinds import SPECIAL, KindAwareEncoder
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.nest.encoder import NestModel
 from schemas.tables.vocab import SPECIAL_KIND, SPECIALS
 
 Kind = TypeVar("Kind", bound=Encoder)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nest_model.data.packed import PackedBatch
 from nest_model.model.encoder import Encoder
-from nest_model.model.systems.motor import Motor
+from nest_model.model.systems.motor.encoder import Motor
 from nest_model.training.event_times import TimedBatch
 from tests.support import reference_model
 

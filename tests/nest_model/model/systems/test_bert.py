@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig
-from nest_model.model.systems.bert import Bert
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.bert.encoder import Bert
+from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.training.masking import mask_batch
 from nest_model.training.objectives.mlm import MaskedTokens
 from tests.support import reference_model

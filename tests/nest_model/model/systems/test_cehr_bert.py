@@ -8,8 +8,14 @@ import torch
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.model.attention import plan_attention
-from nest_model.model.systems.cehr_bert import OWN_TOKENS, CehrBert, flat_rows, flat_tokens, time_tokens
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.cehr_bert.encoder import (
+    OWN_TOKENS,
+    CehrBert,
+    flat_rows,
+    flat_tokens,
+    time_tokens,
+)
+from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.training.recipe import PRETRAINING, pretraining_recipe
 from schemas.tables.vocab import CLS
 from tests.support.factories.ragged import VOCAB_SIZE, ragged_batch, seeded

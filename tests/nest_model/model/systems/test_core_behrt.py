@@ -8,8 +8,8 @@ import torch
 from nest_model.config import PRESETS, ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.model.flat import FlatRows, numbers_within
-from nest_model.model.systems.core_behrt import CoreBehrt
-from nest_model.model.systems.nest import NestModel
+from nest_model.model.systems.core_behrt.encoder import CoreBehrt
+from nest_model.model.systems.nest.encoder import NestModel
 from schemas.tables.vocab import CLS, SEP
 from tests.support.factories.ragged import VOCAB_SIZE, ragged_batch, seeded
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.model.attention import plan_attention
-from nest_model.model.systems.gt_behrt import EDGE_TYPES, EdgePlan, GtBehrt, edge_types
+from nest_model.model.systems.gt_behrt.encoder import EDGE_TYPES, EdgePlan, GtBehrt, edge_types
 from nest_model.training.objectives.nam_mnp import MaskedAndMissingNodes, corrupt_graphs, nats_of_codes
 from nest_model.training.recipe import PRETRAINING
 from nest_model.training.trainer import parameter_groups

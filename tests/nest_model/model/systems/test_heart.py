@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig
-from nest_model.model.systems.heart import Heart, Pairs, Relation, RelationPlan, RelationReader
+from nest_model.model.systems.heart.encoder import Heart, Pairs, Relation, RelationPlan, RelationReader
 from schemas.tables.vocab import SPECIALS
 from tests.support import references
 from tests.support.factories.ragged import MAX_SET_ROWS, VOCAB_SIZE, ragged_batch, seeded, subjects

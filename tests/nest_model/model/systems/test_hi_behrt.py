@@ -8,7 +8,7 @@ import torch
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
-from nest_model.model.systems.hi_behrt import HiBehrt, Windows, num_windows
+from nest_model.model.systems.hi_behrt.encoder import HiBehrt, Windows, num_windows
 from tests.support.factories.ragged import VOCAB_SIZE, ragged_batch, seeded
 from tests.support.references import hi_behrt as reference
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
-from nest_model.model.systems import motor
-from nest_model.model.systems.motor import Motor, TimeOrder
+from nest_model.model.systems.motor import encoder as motor
+from nest_model.model.systems.motor.encoder import Motor, TimeOrder
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,
     VOCAB_SIZE,

@@ -10,7 +10,13 @@ from torch import nn
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.evaluation.attention_nulls import attention_beside_nulls
-from nest_model.model.systems.nest import LayerContext, MeanPoolLayer, NestModel, SetMeans, SetWiseLayer
+from nest_model.model.systems.nest.encoder import (
+    LayerContext,
+    MeanPoolLayer,
+    NestModel,
+    SetMeans,
+    SetWiseLayer,
+)
 from nest_model.training.freezing import freeze_blocks
 from nest_model.training.masking import mask_sets
 from schemas.errors import NestError

@@ -1,0 +1,1 @@
+"""The system GT-BEHRT; its encoder is a module of its own, which loads torch."""
