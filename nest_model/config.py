@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self
 
 from pydantic import TypeAdapter, ValidationError
 
+from nest_model.systems import absent_fields, systems
 from schemas.errors import NestError
 from schemas.tables.vocab import SPECIALS
 
@@ -25,7 +25,7 @@ class Shortcuts:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes, positions, limits and masking shares of a model, NEST or another of SYSTEMS.
+    """Sizes, positions, limits and masking shares of a model, NEST or another of the systems.
 
     The encoder reads neither `cse_position` nor the limits: they describe how batches are packed.
 
@@ -88,7 +88,7 @@ class ModelConfig:
         """
         if name not in PRESETS:
             raise NestError(f"model preset {name!r} is unknown; choose one of {', '.join(PRESETS)}.")
-        sizes = PRESETS[name] | dict(SYSTEMS[system].presets.get(name, {}))
+        sizes = PRESETS[name] | dict(systems()[system].presets.get(name, {}))
         return cls(vocab_size=vocab_size, **(sizes | changes | absent_fields(system)))
 
     def to_json(self) -> str:
@@ -123,148 +123,6 @@ def _refuse_unknown_keys(kind: type, values: dict[str, Any]) -> None:
             f"model config: unknown keys {unknown}; it was written by another version of this package. Train again, or "
             "mend the file by hand."
         )
-
-
-@dataclass(frozen=True)
-class System:
-    """An encoder and its objective, as people read of them; their code is found by the system's name."""
-
-    title: str
-    about: str
-    objective: str = "mlm"  # what pretrains it, in `nest_model.training.objectives`
-    absent: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # fields it has no use for, at the values that say so
-    presets: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # fields of a preset in which it differs from NEST's
-    positions: str = "by row"  # what a model's card says of positions, if it is not NEST's
-
-
-_MLM_ALONE: dict[str, Any] = {
-    "msm_weight": 0.0,
-    "own_set_weight": 0.0,
-    "set_mask_share": 0.0,
-    "tied_set_head": False,
-}
-
-SYSTEMS = {
-    "nest": System(
-        "NEST",
-        "An encoder of sequences of multisets, trained to guess masked tokens (MLM) and sets (MSM).",
-        "mlm_msm",
-    ),
-    "bert": System(
-        "BERT",
-        "A flat encoder: all rows of a subject attend to each other, whatever their set; trained to guess masked "
-        "tokens (MLM).",
-        absent=_MLM_ALONE
-        | {"cse_position": "index", "set_position": None, "time2vec": None, "time2vec_scale": 1.0},
-    ),
-    "core_behrt": System(
-        "CORE-BEHRT",
-        "A flat encoder: all rows of a subject attend to each other, and each is told its set, the set's days and "
-        "its own hours; trained to guess masked tokens (MLM).",
-        absent=_MLM_ALONE
-        | {"cse_position": "days_since_first", "set_position": None, "time2vec": "hours+days"},
-        # at scale 1 the sines drown the tokens, which start with a standard deviation of 1 / √d_model
-        presets={
-            "tiny": {"time2vec_scale": 64**-0.5},
-            "small": {"time2vec_scale": 256**-0.5},
-            "paper": {"time2vec_scale": 768**-0.5},
-        },
-    ),
-    "cehr_bert": System(
-        "CEHR-BERT",
-        "A flat encoder: all rows of a subject attend to each other, tokens between sets tell the time that "
-        "passed, and each row is told the week and number of its set; trained to guess masked tokens (MLM).",
-        absent=_MLM_ALONE
-        | {
-            "cse_position": "days_since_first",
-            "set_position": None,
-            "time2vec": None,
-            "time2vec_scale": 1.0,
-        },
-        # its blocks are as large as NEST's in `tiny` and `small`, its paper's in `paper`
-        presets={"tiny": {"d_ff": 282}, "small": {"d_ff": 1_146}, "paper": {"d_ff": 3_072}},
-    ),
-    "heart": System(
-        "HEART",
-        "An encoder of sets whose attention is steered by learned relations of their tokens, by kind; sets attend to "
-        "each other; trained to guess masked tokens (MLM).",
-        positions="by the set's number",
-        absent=_MLM_ALONE
-        | {"cse_position": "index", "set_position": None, "time2vec": None, "time2vec_scale": 1.0},
-        presets={
-            "tiny": {"layers": 3, "d_ff": 124},
-            "small": {"layers": 6, "d_ff": 648},
-            "paper": {"layers": 10},
-        },
-    ),
-    "gt_behrt": System(
-        "GT-BEHRT",
-        "A graph of the distinct codes of each set, then a flat encoder of the sets, told their number and their days; "
-        "trained to guess masked nodes (NAM) and the node that a set lacks (MNP), without visit types.",
-        "nam_mnp",
-        positions="by the set's number and days",
-        absent=_MLM_ALONE
-        | {
-            "cse_position": "days_since_first",
-            "set_position": None,
-            "time2vec": None,
-            "time2vec_scale": 1.0,
-        },
-        # layers of BERT; sets are as wide as five nodes, and heads must divide that
-        presets={
-            "tiny": {"d_model": 80, "heads": 4, "d_ff": 152, "layers": 4},
-            "small": {"d_model": 320, "heads": 8, "d_ff": 656, "layers": 8},
-            "paper": {"d_model": 780, "heads": 10, "d_ff": 3_120, "layers": 12},
-        },
-    ),
-    "hi_behrt": System(
-        "Hi-BEHRT",
-        "A hierarchical encoder: one reads windows of 50 rows, another the windows; trained to guess what a slower "
-        "copy of itself makes of hidden windows (BYOL).",
-        "byol",
-        positions="by the set's number and days, and the window's number",
-        absent={
-            "cse_position": "days_since_first",
-            "set_position": None,
-            "time2vec": "days",
-            "mlm_weight": 0.0,
-            "msm_weight": 0.0,
-            "own_set_weight": 0.0,
-            "token_mask_share": 0.0,
-            "set_mask_share": 0.0,
-            "tied_set_head": False,
-        },
-        # layers: of the extractor, the aggregator has one more; the scale is that with which tokens start, 1 / √d_model
-        presets={
-            "tiny": {"d_ff": 200, "time2vec_scale": 64**-0.5},
-            "small": {"d_ff": 962, "time2vec_scale": 256**-0.5},
-            "paper": {"layers": 9, "time2vec_scale": 768**-0.5},
-        },
-    ),
-    "motor": System(
-        "MOTOR",
-        "A flat causal encoder: each row of a subject attends to itself and what came before; trained to tell "
-        "when each of many events comes next.",
-        "time_to_event",
-        positions="by days",
-        absent=_MLM_ALONE
-        | {"mlm_weight": 0.0, "token_mask_share": 0.0}
-        | {"cse_position": "days_since_first", "set_position": "hours"}
-        | {"time2vec": None, "time2vec_scale": 1.0},
-    ),
-}
-
-ABLATIONS: Mapping[str, Any] = {"set_wise": "attention", "cross_set": True}
-"""Fields that change which blocks NEST has, at the values that all other systems carry."""
-
-
-def absent_fields(system: str) -> dict[str, Any]:
-    """Return the fields that a system has no use for, at the values that say so."""
-    return (dict(ABLATIONS) if system != "nest" else {}) | dict(SYSTEMS[system].absent)
 
 
 BEYOND_PAPER = {

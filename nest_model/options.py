@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from nest_model.config import PRESETS, SYSTEMS, ModelConfig, absent_fields
+from nest_model.config import PRESETS, ModelConfig
+from nest_model.systems import absent_fields, systems
 from schemas.errors import NestError
 
 BLOCKS = ("embedding", "swe", "cse")
@@ -285,8 +286,8 @@ def system_choice(name: str) -> str:
     Raises:
         ArgumentTypeError: there is no such system.
     """
-    if name not in SYSTEMS:
-        raise argparse.ArgumentTypeError(f"system {name!r} is unknown; {_suggestion(name, list(SYSTEMS))}")
+    if name not in systems():
+        raise argparse.ArgumentTypeError(f"system {name!r} is unknown; {_suggestion(name, list(systems()))}")
     return name
 
 

@@ -13,6 +13,8 @@ from assets.metadata import pictures_metadata
 from assets.models.common import (
     COMMAND_LINE,
     RESEARCH_TEAM,
+    boosting_code,
+    finetuning_code,
     flags,
     metrics_metadata,
     model_folder_metadata,
@@ -41,12 +43,7 @@ def finetuning_asset(source: str, cohort: str) -> dg.AssetsDefinition:
         deps=[f"{source}_seqset", f"{source}_nest", f"{cohort}_labels"],
         group_name=f"{source}_models",
         kinds={"pytorch"},
-        code_version=code_version(
-            "nest_model.commands.finetune",
-            "nest_model.model.systems.nest.encoder",
-            "nest_model.training.device",
-            entry_point=COMMAND_LINE,
-        ),
+        code_version=finetuning_code("nest"),
         description=f"NEST fine-tuned on the labels of {cohort}, with predictions for every split.",
         owners=RESEARCH_TEAM,
     )
@@ -74,7 +71,7 @@ def lightgbm_asset(source: str, cohort: str) -> dg.AssetsDefinition:
     @dg.asset(
         name=f"{cohort}_lightgbm",
         kinds={"lightgbm"},
-        code_version=code_version("nest_model.baselines.lightgbm", entry_point=COMMAND_LINE),
+        code_version=boosting_code(),
         description=f"LightGBM on token counts for {cohort}: the same patients, the same cut, tuned on validation.",
         deps=[f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
         group_name=f"{source}_models",
@@ -101,13 +98,8 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
         + [f"{cohort}_{step}" for step in ("labels", "nest", "lightgbm")],
         group_name=f"{source}_models",
         kinds={"scikitlearn"},
-        code_version=code_version(
-            "nest_model.baselines.yardsticks",
-            "nest_model.commands.removals",
-            "nest_model.commands.finetune",
-            "nest_model.model.systems.nest.encoder",
-            "nest_model.training.device",
-            entry_point=COMMAND_LINE,
+        code_version=finetuning_code(
+            "nest", "nest_model.baselines.yardsticks", "nest_model.commands.removals"
         ),
         description=(
             f"Logistic regression with the previous stay for {cohort}; with NEST_YARDSTICKS=all also LightGBM on "

@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 
 from assets.metadata import column_schema, pictures_metadata
 from assets.runtime.child_process import StoppedError
+from assets.runtime.code_version import code_version
+from nest_model.systems import PACKAGE, systems
 from schemas.cards import FAILED, StepCard
 from schemas.errors import NestError
 from schemas.io.verify import verified
@@ -19,6 +21,38 @@ from schemas.settings import Settings
 
 RESEARCH_TEAM = ["team:research"]
 COMMAND_LINE = "nest_model.commands.parser"
+
+
+def encoder_module(system: str) -> str:
+    """Return the module of a system's encoder; what depends on its code depends on the system's description too."""
+    return f"{PACKAGE}.{system}.encoder"
+
+
+def pretraining_code(system: str) -> str:
+    """Return the version of the code that pretrains a system."""
+    return code_version(
+        "nest_model.commands.pretrain",
+        encoder_module(system),
+        f"nest_model.training.objectives.{systems()[system].objective}",
+        "nest_model.training.device",
+        entry_point=COMMAND_LINE,
+    )
+
+
+def finetuning_code(system: str, *modules: str) -> str:
+    """Return the version of the code that fine-tunes a system, and of further modules."""
+    return code_version(
+        "nest_model.commands.finetune",
+        encoder_module(system),
+        "nest_model.training.device",
+        *modules,
+        entry_point=COMMAND_LINE,
+    )
+
+
+def boosting_code() -> str:
+    """Return the version of the code that fits LightGBM."""
+    return code_version("nest_model.baselines.lightgbm", entry_point=COMMAND_LINE)
 
 
 def flags(options: Mapping[str, Any]) -> list[str]:

@@ -9,22 +9,25 @@ import dagster as dg
 from assets.models.common import (
     COMMAND_LINE,
     RESEARCH_TEAM,
+    boosting_code,
     comparison_metadata,
+    encoder_module,
+    finetuning_code,
     flags,
     metrics_metadata,
     model_folder_metadata,
     or_reason,
     predictions_metadata,
+    pretraining_code,
     result_card,
     seed_flags,
 )
-from assets.models.pretrain import TABLES, flags_of_nest, pretrain, pretraining_code, pretraining_result
+from assets.models.pretrain import TABLES, flags_of_nest, pretrain, pretraining_result
 from assets.resources import Workspace, has_gpu
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import cached_step, step_key
-from nest_model.config import SYSTEMS
 from nest_model.evidence.rows import Names, Row, all_rows, clashes
 from nest_model.options import FineTuningOptions, preset_for
 from schemas.cards import FAILED, StepCard, step_of
@@ -74,14 +77,14 @@ def has_own_cell(row: Row) -> bool:
 
 def pretraining_asset(source: str, row: Row) -> dg.AssetsDefinition:
     """Return the asset `<source>_evidence_<row>`: the row's own pretraining."""
-    system = row.system or ""
+    assert row.system is not None, "boosted trees are not pretrained"
 
     @dg.asset(
         name=Names(source).pretrained(row),
         deps=[f"{source}_{table}" for table in TABLES],
         group_name=f"{source}_evidence_{row.part}",
         kinds={"pytorch"},
-        code_version=pretraining_code(system, SYSTEMS[system].objective),
+        code_version=pretraining_code(row.system),
         description=f"{row.title}, pretrained. {row.about}",
         owners=RESEARCH_TEAM,
     )
@@ -104,22 +107,13 @@ def cell_asset(source: str, row: Row, task: str) -> dg.AssetsDefinition:
     """Return the asset of one cell: a row fine-tuned, or fitted, on a cohort's labels and scored."""
     tables = ("seqset", "vocab") if row.system is None else ("seqset",)
     parents = [] if row.system is None else [Names(source).pretrained(row)]
-    code = (
-        ["nest_model.baselines.lightgbm"]
-        if row.system is None
-        else [
-            "nest_model.commands.finetune",
-            f"nest_model.model.systems.{row.system}.encoder",
-            "nest_model.training.device",
-        ]
-    )
 
     @dg.asset(
         name=Names(source).cell(row, task),
         deps=[*(f"{source}_{table}" for table in tables), *parents, f"{task}_labels"],
         group_name=f"{source}_evidence_{row.part}",
         kinds={"lightgbm" if row.system is None else "pytorch"},
-        code_version=code_version(*code, entry_point=COMMAND_LINE),
+        code_version=boosting_code() if row.system is None else finetuning_code(row.system),
         description=f"{row.title} on {task}: the same patients, cut and search as every other row. {row.about}",
         owners=RESEARCH_TEAM,
         op_tags={"dagster/priority": "-1"},  # all pretrainings first
@@ -193,13 +187,14 @@ def page_asset(source: str, rows: Sequence[Row], tasks: Sequence[str]) -> dg.Ass
     """Return the asset `<source>_evidence_page`: the page over all cells."""
     pretrainings = {Names(source).pretrained(row) for row in rows if row.system is not None}
     cells = [Names(source).cell(row, task) for row in rows for task in row.tasks(tasks)]
+    encoders = sorted({encoder_module(row.system) for row in rows if row.system})  # it tells their cost
 
     @dg.asset(
         name=f"{source}_evidence_page",  # the job has the name without `_page`
         deps=sorted({*pretrainings, *cells}),
         group_name=f"{source}_evidence_page",
         kinds={"html"},
-        code_version=code_version("nest_model.evidence.report", entry_point=COMMAND_LINE),
+        code_version=code_version("nest_model.evidence.report", *encoders, entry_point=COMMAND_LINE),
         description=(
             "The paper's table on this data: every system and ablation with its interval, its difference to NEST, its "
             "size and cost, beside the paper's own numbers."

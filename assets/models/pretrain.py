@@ -8,18 +8,17 @@ import dagster as dg
 
 from assets.metadata import pictures_metadata
 from assets.models.common import (
-    COMMAND_LINE,
     RESEARCH_TEAM,
     flags,
     metrics_metadata,
     model_folder_metadata,
     or_reason,
+    pretraining_code,
     result_card,
     seed_flags,
 )
 from assets.resources import Workspace, has_gpu
 from assets.runtime.child_process import run_nest_model
-from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import cached_step, step_key
 from nest_model.options import PretrainingOptions
@@ -46,7 +45,7 @@ def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg
         deps=[f"{source}_{table}" for table in TABLES],
         group_name=f"{source}_models",
         kinds={"pytorch"},
-        code_version=pretraining_code("nest", "mlm_msm"),
+        code_version=pretraining_code("nest"),
         description=(
             "NEST pretrained on the training patients (MLM + MSM), stopped early on the validation patients."
         ),
@@ -68,17 +67,6 @@ def flags_of_nest(settings: Settings, of_source: Mapping[str, Any] | None) -> di
     position = settings.rules.cse_position
     flags = {} if position is None else {"position": position}
     return flags | dict(of_source or {}) | PretrainingOptions.from_text(settings.pretraining).flags()
-
-
-def pretraining_code(system: str, objective: str) -> str:
-    """Return the version of the code that pretrains a system."""
-    return code_version(
-        "nest_model.commands.pretrain",
-        f"nest_model.model.systems.{system}.encoder",
-        f"nest_model.training.objectives.{objective}",
-        "nest_model.training.device",
-        entry_point=COMMAND_LINE,
-    )
 
 
 def pretrain(

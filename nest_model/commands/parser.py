@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from nest_model.config import PRESETS, SYSTEMS
+from nest_model.config import PRESETS
 from nest_model.options import (
     FineTuningOptions,
     Options,
@@ -17,6 +17,7 @@ from nest_model.options import (
     system_choice,
     take_options,
 )
+from nest_model.systems import systems
 from nest_model.training.stop import StopRequest
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import NestError
@@ -74,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
         "--system",
         type=system_choice,
         default="nest",
-        metavar="{" + ",".join(SYSTEMS) + "}",
+        metavar="{" + ",".join(systems()) + "}",
         help="encoder to pretrain with its own objective (default: nest)",
     )
     add_flags(pretrain, PretrainingOptions)

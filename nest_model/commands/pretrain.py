@@ -16,7 +16,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.code_groups import CodeGroups
 from nest_model.data.vocabulary import read_tokens
 from nest_model.model import checkpoint
-from nest_model.model.systems import encoder_class
+from nest_model.model.encoder import encoder_class
 from nest_model.model.weights import BYTES_IN_TRAINING, BYTES_OF_WEIGHT, refuse_too_large
 from nest_model.training.memory import within_memory
 from nest_model.training.model_card import pretrained_readme
@@ -76,7 +76,7 @@ def pretrain(
 
     Args:
         model: a preset, or "auto" (tiny on a CPU, paper on a GPU).
-        system: one of `config.SYSTEMS`, which says what of the config it reads.
+        system: one of `systems`, which says what of the config it reads.
         position: the config's `cse_position`; None: the preset's.
         recipe: changes to the preset's recipe; None keeps the preset's value.
         leave_out_last_set: do not read each patient's last filled set.

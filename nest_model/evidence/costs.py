@@ -13,7 +13,7 @@ from nest_model.data.packed import pack
 from nest_model.data.selection import limit_context, whole_subjects
 from nest_model.data.seqsets import SeqSets
 from nest_model.model.checkpoint import read_card
-from nest_model.model.systems import encoder_class
+from nest_model.model.encoder import encoder_class
 from schemas.contract import read_table
 from schemas.tables.events import SUBJECTS
 

@@ -1,7 +1,7 @@
 """The rows of the table of evidence: every system and ablation, and how each is trained. Free of torch.
 
 A row and a task make a cell. NEST and LightGBM on plain counts are the models every cohort has; each other row has
-cells of its own. A system that is added to `SYSTEMS` is a row from then on.
+cells of its own. A system that has a folder is a row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from nest_model.config import PRESETS, SYSTEMS
+from nest_model.config import PRESETS
 from nest_model.options import BLOCKS, FineTuningOptions, PretrainingOptions
+from nest_model.systems import systems
 from schemas.errors import NestError
 from schemas.near_names import near_name
 
@@ -218,11 +219,11 @@ def all_rows() -> tuple[Row, ...]:
     """Return every row in the order of the page."""
     others = [
         Row(name, system.title, system.about, system=name, pretraining=OWN)
-        for name, system in SYSTEMS.items()
+        for name, system in systems().items()
         if name != "nest"
     ]
     return (
-        Row("nest", "NEST", SYSTEMS["nest"].about, model_of_cohort="nest"),
+        Row("nest", "NEST", systems()["nest"].about, model_of_cohort="nest"),
         Row(
             "nest_mlm",
             "NEST, MLM alone",

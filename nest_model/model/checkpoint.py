@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from nest_model.config import ModelConfig
 from nest_model.files import save_tensors, sha256_of
 from nest_model.model.classifier import Classifier
-from nest_model.model.encoder import Encoder
-from nest_model.model.systems import encoder_class
+from nest_model.model.encoder import Encoder, encoder_class
 from nest_model.model.weights import refuse_misfit, refuse_too_large
 from schemas.errors import NestError
 from schemas.io.outputs import replace_outputs

@@ -1,5 +1,6 @@
 """What every encoder of patients offers: to pretraining, to a task's head, to freezing, sharding and checkpoints."""
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from nest_model.config import ModelConfig
 from nest_model.data.measured import MeasuredItems
 from nest_model.data.packed import PackedBatch
 from nest_model.model.readout import num_parts, read_out
+from nest_model.systems import PACKAGE, systems
+from schemas.errors import NestError
+from schemas.near_names import near_name
 
 DEPENDENCIES = ("order", "hours", "days", "gaps")
 """What of a batch, besides its tokens, an encoder may read: the order of a set's events, their hours, the sets' days,
@@ -38,7 +42,7 @@ class Encoder(nn.Module, ABC):
     known, see `describe_tokens`.
     """
 
-    system: ClassVar[str]  # its name in `nest_model.model.systems`
+    system: ClassVar[str]  # its name, see `nest_model.systems`
     objective: ClassVar[str]  # what pretrains it, in `nest_model.training.objectives`
     depends_on: ClassVar[
         frozenset[str]
@@ -86,3 +90,17 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def units(self) -> Sequence[nn.Module]:
         """Return the modules whose weights are sharded one by one; if a unit has `read`, that is a forward pass too."""
+
+
+def encoder_class(system: str) -> type[Encoder]:
+    """Return the class of a system's encoder.
+
+    Raises:
+        NestError: there is no system of this name; the message offers the nearest.
+    """
+    if system not in systems():
+        raise NestError(
+            f"system '{system}' is unknown{near_name(system, systems())}; choose one of {', '.join(systems())}."
+        )
+    encoder: type[Encoder] = importlib.import_module(f"{PACKAGE}.{system}.encoder").ENCODER
+    return encoder

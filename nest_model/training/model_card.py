@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nest_model.config import SYSTEMS
+from nest_model.systems import systems
 from nest_model.training import paper_differences
 from nest_model.training.guesses import table
 from schemas.markdown import markdown_table
@@ -56,11 +56,11 @@ def pretrained_readme(
     not_judged: Sequence[str],
 ) -> str:
     """Return the README of a pretrained model; the last three arguments are from `Pretraining.compare_with_guesses`."""
-    training, title = card.training, SYSTEMS[card.system].title
+    training, title = card.training, systems()[card.system].title
     return "\n".join(
         [
             f"# {title}, pretrained",
-            f"{SYSTEMS[card.system].about}\n",
+            f"{systems()[card.system].about}\n",
             *_model(card),
             *_data(training),
             *_run(training),
@@ -77,7 +77,7 @@ def pretrained_readme(
 
 def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
     """Return the README of a fine-tuned model."""
-    task, training, title = card.task, card.training, SYSTEMS[card.system].title
+    task, training, title = card.task, card.training, systems()[card.system].title
     assert task is not None
     is_fresh = training.get("start") == "fresh"
     return "\n".join(
@@ -112,7 +112,9 @@ def _paper_differences(card: "ModelCard") -> list[str]:
 
 def _model(card: "ModelCard") -> list[str]:
     model = card.model
-    positions = _positions(model) if card.system == "nest" else f"positions {SYSTEMS[card.system].positions}"
+    positions = (
+        _positions(model) if card.system == "nest" else f"positions {systems()[card.system].positions}"
+    )
     return [
         "## Model",
         f"{model.layers} layers, d {model.d_model}, {model.heads} heads, feed-forward {model.d_ff}, "

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
+from nest_model.systems import systems
+
 MOST_EPOCHS = 30
 
 
@@ -75,19 +77,10 @@ PRETRAINING = {
 }
 PRETRAINING["small"] = PRETRAINING["tiny"].with_changes(learning_rate=1e-3)  # wider, so at a lower rate
 
-OF_SYSTEM: dict[str, dict[str, dict[str, Any]]] = {
-    "cehr_bert": {"paper": {"learning_rate": 3e-5, "warmup_share": 0.06, "cosine": True}},
-    "gt_behrt": {
-        "paper": {"warmup_share": 0.1, "cosine": True}
-    },  # its paper's decay is linear, in two stages
-    "hi_behrt": {"paper": {"warmup_share": 0.1, "cosine": True}},
-}
-"""In what a system's recipe of pretraining differs from a preset's, by system and preset."""
-
 
 def pretraining_recipe(preset: str, system: str) -> Recipe:
     """Return the recipe that a preset pretrains a system with."""
-    return PRETRAINING[preset].with_changes(**OF_SYSTEM.get(system, {}).get(preset, {}))
+    return PRETRAINING[preset].with_changes(**systems()[system].recipes.get(preset, {}))
 
 
 FINETUNING = {

@@ -3,8 +3,9 @@ import json
 
 import pytest
 
-from nest_model.config import PRESETS, SYSTEMS, ModelConfig
+from nest_model.config import PRESETS, ModelConfig
 from nest_model.options import PretrainingOptions
+from nest_model.systems import systems
 from schemas.errors import NestError
 
 
@@ -42,7 +43,7 @@ def test_a_config_of_an_older_version_takes_the_defaults_of_what_it_did_not_know
     assert ModelConfig.from_json('{"vocab_size": 100}') == ModelConfig(100)
 
 
-@pytest.mark.parametrize("system", [name for name in SYSTEMS if name != "nest"])
+@pytest.mark.parametrize("system", [name for name in systems() if name != "nest"])
 def test_no_other_system_has_nests_ablations(system):
     config = ModelConfig.preset("tiny", 100, system=system, set_wise="mean_pool")
     assert (config.set_wise, config.cross_set) == ("attention", True)

@@ -1,6 +1,6 @@
 """The objectives of pretraining by name: one module each, which ends with OBJECTIVE, its class.
 
-An encoder names its objective, which is looked up by name as the encoders are, see `nest_model.model.systems`.
+An encoder names its objective, which is looked up by name as the systems are, see `nest_model.systems`.
 """
 
 import importlib

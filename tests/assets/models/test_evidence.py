@@ -1,19 +1,22 @@
 """A cell that fails has a card with the reason, is tried again, and does not keep the page from being made."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from assets.definitions import _built
-from assets.models import evidence, pretrain
+from assets.models import common, evidence, pretrain
 from assets.resources import Workspace
+from assets.runtime import code_version as code
 from assets.runtime.child_process import StoppedError
-from assets.runtime.code_version import _reachable_files
-from nest_model.config import SYSTEMS
 from nest_model.evidence.rows import rows_by_name
+from nest_model.systems import systems
 from schemas.cards import StepCard
 from schemas.errors import NestError
+from tests.support.commands import ROOT
 
 TASK = "mimic_mortality"
 ROW = rows_by_name()["bert"]
@@ -109,10 +112,10 @@ def test_the_job_has_every_cell_of_the_paper_s_tasks_and_mimic_full_has_none():
     ]
 
 
-@pytest.mark.parametrize("system", sorted(SYSTEMS))
+@pytest.mark.parametrize("system", systems())
 def test_a_system_s_cells_do_not_depend_on_another_system_s_code(system):
-    objective = SYSTEMS[system].objective
-    files = _reachable_files(
+    objective = systems()[system].objective
+    files = code._reachable_files(
         (
             "nest_model.commands.pretrain",
             "nest_model.commands.finetune",
@@ -123,3 +126,34 @@ def test_a_system_s_cells_do_not_depend_on_another_system_s_code(system):
     encoders = {file.parent.name for file in files if file.parent.parent.name == "systems"}
     objectives = {file.stem for file in files if file.parent.name == "objectives"} - {"__init__"}
     assert (encoders, objectives) == ({system}, {objective})
+
+
+@pytest.fixture
+def copied_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the code that trains, which versions are computed of."""
+    for room in ("nest_model", "schemas"):
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(code, "ROOT", tmp_path)
+    monkeypatch.setattr(common, "code_version", code.code_version.__wrapped__)
+    code._imports.cache_clear()
+    yield tmp_path
+    code._imports.cache_clear()
+
+
+def versions() -> dict[str, str]:
+    """Return the version of the code of every system's pretraining and cells, and of LightGBM's cells."""
+    pretrainings = {f"{system} pretrained": common.pretraining_code(system) for system in systems()}
+    cells = {f"{system} cell": common.finetuning_code(system) for system in systems()}
+    return pretrainings | cells | {"lightgbm": common.boosting_code()}
+
+
+def test_an_edited_system_is_redone_and_no_other_one(copied_code):
+    before = versions()
+    for system in systems():
+        for module in ("__init__", "encoder"):
+            file = copied_code / "nest_model" / "model" / "systems" / system / f"{module}.py"
+            text = file.read_text()
+            file.write_text(f"{text}# edited\n")
+            edited = {name for name, version in versions().items() if version != before[name]}
+            file.write_text(text)
+            assert edited == {f"{system} pretrained", f"{system} cell"}, module

@@ -15,8 +15,9 @@ from nest_model.data.labels import Labels
 from nest_model.data.packed import pack
 from nest_model.data.seqsets import SeqSets
 from nest_model.model.classifier import Classifier
+from nest_model.model.encoder import encoder_class
 from nest_model.model.parcel import Parcel
-from nest_model.model.systems import encoder_class, names
+from nest_model.systems import systems
 from nest_model.training.finetuning_task import select_examples
 from nest_model.training.recipe import Recipe
 from schemas.contract import read_table
@@ -37,7 +38,7 @@ from tests.support.factories.world import (
 ONE_EPOCH = Recipe(1e-3, 1, 1, examples_per_step=6)
 DIAGNOSES, LABORATORY = 0, 3  # places of the kinds in KINDS
 
-every_system = pytest.mark.parametrize("system", names())
+every_system = pytest.mark.parametrize("system", systems())
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +124,7 @@ def weights_after(world: World, system: str, out) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(
     "system",
-    [pytest.param(name, marks=() if name == "motor" else pytest.mark.long) for name in names()],
+    [pytest.param(name, marks=() if name == "motor" else pytest.mark.long) for name in systems()],
 )
 def test_labels_and_events_of_test_and_validation_patients_change_no_weight(system, world, tmp_path):
     def is_outside(row: dict) -> bool:

@@ -8,15 +8,15 @@ import pytest
 from safetensors.torch import load_file
 
 from nest_model.__main__ import main
-from nest_model.config import SYSTEMS
 from nest_model.data.predictions import read_predictions
-from nest_model.model.systems import encoder_class, names
+from nest_model.model.encoder import encoder_class
+from nest_model.systems import systems
 from nest_model.training.recipe import PRETRAINING
 from nest_model.training.stop import Stopped
 from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
 
 RECIPE = PRETRAINING["tiny"].with_changes(epochs=2)
-OTHERS = [name for name in names() if name != "nest"]
+OTHERS = [name for name in systems() if name != "nest"]
 SIZES = {"gt_behrt": {"d_model": 20}}
 """Sizes of systems that the small ones of a test do not fit."""
 
@@ -56,7 +56,7 @@ def test_a_system_is_pretrained_fine_tuned_and_asked(world, system, pretrained_f
     np.testing.assert_allclose(np.sort(again.probability, 0), np.sort(scores.probability, 0), atol=1e-6)
     for folder, stage in ((pretrained_folder, "pretrained"), (model, "fine-tuned")):
         card = (folder / "README.md").read_text()
-        assert card.startswith(f"# {SYSTEMS[system].title}, {stage}")
+        assert card.startswith(f"# {systems()[system].title}, {stage}")
         assert "NEST" not in card
         assert json.loads((folder / "config.json").read_text())["system"] == system
 

@@ -1,15 +1,15 @@
 import pytest
 
-from nest_model.config import SYSTEMS
 from nest_model.evidence.rows import Names, all_rows, clashes, refuse_unknown, rows_by_name
 from nest_model.options import FineTuningOptions, PretrainingOptions
+from nest_model.systems import systems
 from schemas.errors import NestError
 
 
 def test_every_system_has_a_row_and_no_two_rows_share_a_name():
     names = [row.name for row in all_rows()]
     assert len(names) == len(set(names))
-    assert set(SYSTEMS) <= set(names)
+    assert set(systems()) <= set(names)
 
 
 def test_a_rows_assets_begin_with_the_source_and_have_no_suffix_of_a_cohorts_steps():

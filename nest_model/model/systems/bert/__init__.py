@@ -1,1 +1,16 @@
-"""The system BERT; its encoder is a module of its own, which loads torch."""
+"""BERT, the control: NEST's rows and blocks without its sets."""
+
+from nest_model.systems import WITHOUT_SETS, System
+
+SYSTEM = System(
+    "BERT",
+    "A flat encoder: all rows of a subject attend to each other, whatever their set; trained to guess masked "
+    "tokens (MLM).",
+    absent={
+        **WITHOUT_SETS,
+        "cse_position": "index",
+        "set_position": None,
+        "time2vec": None,
+        "time2vec_scale": 1.0,
+    },
+)

@@ -1,1 +1,25 @@
-"""The system GT-BEHRT; its encoder is a module of its own, which loads torch."""
+"""GT-BEHRT without visit types, after Poulain & Beheshti 2024."""
+
+from nest_model.systems import WITHOUT_SETS, System
+
+SYSTEM = System(
+    "GT-BEHRT",
+    "A graph of the distinct codes of each set, then a flat encoder of the sets, told their number and their days; "
+    "trained to guess masked nodes (NAM) and the node that a set lacks (MNP), without visit types.",
+    "nam_mnp",
+    positions="by the set's number and days",
+    absent={
+        **WITHOUT_SETS,
+        "cse_position": "days_since_first",
+        "set_position": None,
+        "time2vec": None,
+        "time2vec_scale": 1.0,
+    },
+    # layers of BERT; sets are as wide as five nodes, and heads must divide that
+    presets={
+        "tiny": {"d_model": 80, "heads": 4, "d_ff": 152, "layers": 4},
+        "small": {"d_model": 320, "heads": 8, "d_ff": 656, "layers": 8},
+        "paper": {"d_model": 780, "heads": 10, "d_ff": 3_120, "layers": 12},
+    },
+    recipes={"paper": {"warmup_share": 0.1, "cosine": True}},  # its paper's decay is linear, in two stages
+)

@@ -1,1 +1,22 @@
-"""The system HEART; its encoder is a module of its own, which loads torch."""
+"""HEART, after Huang et al. 2024."""
+
+from nest_model.systems import WITHOUT_SETS, System
+
+SYSTEM = System(
+    "HEART",
+    "An encoder of sets whose attention is steered by learned relations of their tokens, by kind; sets attend to "
+    "each other; trained to guess masked tokens (MLM).",
+    positions="by the set's number",
+    absent={
+        **WITHOUT_SETS,
+        "cse_position": "index",
+        "set_position": None,
+        "time2vec": None,
+        "time2vec_scale": 1.0,
+    },
+    presets={
+        "tiny": {"layers": 3, "d_ff": 124},
+        "small": {"layers": 6, "d_ff": 648},
+        "paper": {"layers": 10},
+    },
+)

@@ -1,1 +1,9 @@
-"""The system NEST; its encoder is a module of its own, which loads torch."""
+"""NEST, the system of this repository."""
+
+from nest_model.systems import System
+
+SYSTEM = System(
+    "NEST",
+    "An encoder of sequences of multisets, trained to guess masked tokens (MLM) and sets (MSM).",
+    "mlm_msm",
+)

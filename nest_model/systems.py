@@ -1,0 +1,66 @@
+"""The systems: NEST and the encoders it is compared with, a folder each in `nest_model/model/systems`. Free of torch.
+
+A folder says in its `__init__` what the system is, SYSTEM, and has its class, ENCODER, in the module `encoder`. It is
+looked up by its name and not imported by a statement: the version of a step's code follows these, and a step depends on
+its own system alone.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from schemas.errors import NestError
+
+PACKAGE = "nest_model.model.systems"
+
+
+@dataclass(frozen=True)
+class System:
+    """An encoder, its objective, and all in which its pretraining differs from NEST's."""
+
+    title: str
+    about: str
+    objective: str = "mlm"  # what pretrains it, in `nest_model.training.objectives`
+    positions: str = "by row"  # what a model's card says of positions, if it is not NEST's
+    # fields of a model's config it has no use for, at the values that say so
+    absent: Mapping[str, Any] = field(default_factory=dict)
+    # by preset, the fields of the model's config in which it differs from NEST's
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # by preset, the fields of the recipe of pretraining in which it differs from NEST's
+    recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+ABLATIONS: Mapping[str, Any] = MappingProxyType({"set_wise": "attention", "cross_set": True})
+"""Fields that change which blocks NEST has, at the values that all other systems carry."""
+
+WITHOUT_SETS: Mapping[str, Any] = MappingProxyType(
+    {"msm_weight": 0.0, "own_set_weight": 0.0, "set_mask_share": 0.0, "tied_set_head": False}
+)
+"""Fields that a system has no use for which never guesses a set, at the values that say so."""
+
+
+@cache
+def systems() -> Mapping[str, System]:
+    """Return every system by its name, in alphabetical order.
+
+    Raises:
+        NestError: a folder does not say what its system is.
+    """
+    folders = pkgutil.iter_modules(importlib.import_module(PACKAGE).__path__)
+    return MappingProxyType({name: _system(name) for name in sorted(folder.name for folder in folders)})
+
+
+def _system(name: str) -> System:
+    system = getattr(importlib.import_module(f"{PACKAGE}.{name}"), "SYSTEM", None)
+    if not isinstance(system, System):
+        raise NestError(f"{PACKAGE}.{name}: it does not end with SYSTEM, a System; see docs/systems.md.")
+    return system
+
+
+def absent_fields(system: str) -> dict[str, Any]:
+    """Return the fields that a system has no use for, at the values that say so."""
+    return (dict(ABLATIONS) if system != "nest" else {}) | dict(systems()[system].absent)
