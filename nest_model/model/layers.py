@@ -1,4 +1,4 @@
-"""Layers of the encoders: pre-norm and post-norm block, GeGLU, rotary positions, Time2Vec.
+"""Layers of the encoders: pre-norm and post-norm block, GeGLU, rotary positions, sinusoids, Time2Vec.
 
 The pre-norm block follows Warner et al., ModernBERT (2024): no bias in norm, attention or GeGLU.
 """
@@ -123,6 +123,18 @@ class GeGLU(nn.Module):
         return outputs
 
 
+def _angles(positions: Tensor, width: int) -> Tensor:
+    """Return position · 10000^(-2j / width), f64 [rows, width / 2]."""
+    exponents = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width
+    return positions.double()[:, None] * BASE**-exponents
+
+
+def sinusoids(positions: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    """Return the sines and cosines of positions in turn (Vaswani et al. 2017, section 3.5): [rows] → [rows, width]."""
+    angles = _angles(positions, width)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).to(dtype)
+
+
 def rotation(positions: Tensor, d_head: int, dtype: torch.dtype) -> Tensor:
     """Return the rotary factors e^(i · position · 10000^(-2j / d_head)), complex [rows, d_head / 2].
 
@@ -132,8 +144,7 @@ def rotation(positions: Tensor, d_head: int, dtype: torch.dtype) -> Tensor:
         positions: [rows], in days or hours.
         dtype: of the model's weights; float64 gives complex128, all else complex64.
     """
-    exponents = torch.arange(0, d_head, 2, dtype=torch.float64, device=positions.device) / d_head
-    angles = positions.double()[:, None] * BASE**-exponents
+    angles = _angles(positions, d_head)
     factors = torch.polar(torch.ones_like(angles), angles)
     return factors if dtype == torch.float64 else factors.to(torch.complex64)
 

@@ -18,7 +18,7 @@ from nest_model.data.packed import PackedBatch
 from nest_model.model.encoder import Encoder, ReadRows
 from nest_model.model.flat import FlatRows, numbers_within, run_blocks
 from nest_model.model.gather import take
-from nest_model.model.layers import BASE, PostNormBlock, initialise
+from nest_model.model.layers import BASE, PostNormBlock, initialise, sinusoids
 from schemas.tables.vocab import CLS
 
 OWN_TOKENS = ("VS", "VE", *(f"W{week}" for week in range(4)), *(f"M{month}" for month in range(1, 12)), "LT")
@@ -102,17 +102,12 @@ class CehrBert(Encoder):
         """Return the input of the first block, [flat rows, d_model]."""
         set_of_row, number = flat.set_of_row, numbers_within(batch.subject_offsets) + 1
         weeks = batch.days / DAYS_PER_WEEK
-        of_set = torch.cat([*(times(weeks) for times in self.times), self._number_vectors(number)], dim=1)
+        place = sinusoids(number, TIME_WIDTH, self.join.weight.dtype)
+        of_set = torch.cat([*(times(weeks) for times in self.times), place], dim=1)
         joined = torch.cat([self._token_vectors(batch, flat), of_set.index_select(0, set_of_row)], dim=1)
         segment = (2 - number % 2).index_select(0, set_of_row).index_fill_(0, flat.set_offsets[:-1], 0)
         rows: Tensor = F.gelu(self.join(joined)) + self.segment(segment)
         return rows
-
-    def _number_vectors(self, number: Tensor) -> Tensor:
-        """Return sines and cosines of sets' numbers (Vaswani et al. 2017, section 3.5): [sets, TIME_WIDTH]."""
-        places = torch.arange(0, TIME_WIDTH, 2, dtype=torch.float64, device=number.device) / TIME_WIDTH
-        angles = number.double()[:, None] * BASE**-places
-        return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1).to(self.join.weight.dtype)
 
     def _token_vectors(self, batch: PackedBatch, flat: FlatRows) -> Tensor:
         """Return each row's token vector, [flat rows, d_model]: of the vocabulary or of OWN_TOKENS."""

@@ -23,8 +23,9 @@ from nest_model.data.packed import PackedBatch
 from nest_model.data.packed import offsets as offsets_of
 from nest_model.model.attention import AttentionPlan, plan_attention
 from nest_model.model.encoder import ReadRows
+from nest_model.model.flat import numbers_within
 from nest_model.model.kinds import NUM_KINDS, SPECIAL, KindAwareEncoder
-from nest_model.model.layers import EncoderBlock, PostNormBlock, compute_dtype, initialise, rotation
+from nest_model.model.layers import EncoderBlock, PostNormBlock, compute_dtype, initialise, sinusoids
 from schemas.errors import NestError
 from schemas.tables.vocab import SPECIALS
 
@@ -196,10 +197,13 @@ class GtBehrt(KindAwareEncoder):
 
     def sets(self, batch: PackedBatch, graphs: Graphs, nodes: Tensor) -> Tensor:
         """Return the row of each set in BERT, [sets, d_model]."""
-        numbers = torch.arange(batch.sets, device=nodes.device)
-        numbers = numbers - batch.subject_offsets[:-1].repeat_interleave(batch.subject_offsets.diff())
         of_sets = nodes.index_select(0, graphs.node_of_row[batch.cls_rows])
-        parts = [of_sets, *(sinusoids(at, of_sets) for at in (numbers, batch.days))]
+        places = (
+            sinusoids(position, nodes.shape[1], nodes.dtype)
+            for position in (numbers_within(batch.subject_offsets), batch.days)
+        )
+        # the cosine of a pair comes first, as in the models saved so far
+        parts = [of_sets, *(place.unflatten(1, (-1, 2)).flip(2).flatten(1) for place in places)]
         rows: Tensor = self.join_norm(self.join(torch.cat(parts, dim=1)))
         # few rows, whose heads may be of a width that the other kernels do not take
         plan = plan_attention(batch.subject_offsets, dtype=compute_dtype(rows), backend="sdpa")
@@ -221,12 +225,6 @@ class GtBehrt(KindAwareEncoder):
     def units(self) -> Sequence[nn.Module]:
         """Return the layers of graphs and the blocks of BERT."""
         return [*self.graph_layers, *self.blocks]
-
-
-def sinusoids(positions: Tensor, like: Tensor) -> Tensor:
-    """Return sines and cosines of positions, as wide as the rows of `like` (Vaswani et al. 2017): [sets, width]."""
-    factors = rotation(positions, like.shape[1], like.dtype)
-    return torch.view_as_real(factors).flatten(1).to(like.dtype)
 
 
 ENCODER = GtBehrt

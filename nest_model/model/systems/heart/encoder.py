@@ -23,6 +23,7 @@ from nest_model.data.packed import offsets as offsets_of
 from nest_model.model.attention import AttentionPlan, plan_attention
 from nest_model.model.attention.sdpa import SdpaPlan
 from nest_model.model.encoder import ReadRows
+from nest_model.model.flat import numbers_within
 from nest_model.model.gather import take
 from nest_model.model.kinds import NUM_KINDS, KindAwareEncoder
 from nest_model.model.layers import Attention, EncoderBlock, compute_dtype, initialise, rotation
@@ -261,10 +262,8 @@ class Heart(KindAwareEncoder):
 
     def _set_rotation(self, batch: PackedBatch) -> Tensor:
         """Return the rotary factors of each set's number within its patient."""
-        counts, d_head = batch.subject_offsets.diff(), self.config.d_model // self.config.heads
-        numbers = torch.arange(batch.sets, device=counts.device)
-        numbers = numbers - batch.subject_offsets[:-1].repeat_interleave(counts)
-        return rotation(numbers, d_head, self.embedding.weight.dtype)
+        d_head = self.config.d_model // self.config.heads
+        return rotation(numbers_within(batch.subject_offsets), d_head, self.embedding.weight.dtype)
 
     def parts(self) -> dict[str, list[nn.Module]]:
         """Return the embedding with the relations, the set-wise blocks and the attention across sets."""

@@ -16,7 +16,7 @@ from nest_model.data.packed import PackedBatch
 from nest_model.data.packed import offsets as offsets_of
 from nest_model.model.encoder import Encoder, ReadRows
 from nest_model.model.flat import numbers_within, run_blocks
-from nest_model.model.layers import BASE, PostNormBlock, Time2Vec, initialise
+from nest_model.model.layers import PostNormBlock, Time2Vec, initialise, sinusoids
 from schemas.tables.vocab import SEP
 
 WINDOW, STRIDE = 50, 30  # in rows: a window's length, and how far the next one begins behind it
@@ -139,16 +139,9 @@ class HiBehrt(Encoder):
         parity = self.segment(numbers_within(batch.subject_offsets) % 2)
         of_sets: Tensor = parity + self.days(self.time2vec(batch.days))
         d = self.config.d_model
-        rows = rows + d**-0.5 * sinusoids(number, d, rows.dtype)  # as small as tokens are at first
+        of_numbers = sinusoids(torch.arange(WINDOW, device=number.device), d, rows.dtype)
+        rows = rows + d**-0.5 * of_numbers.index_select(0, number)  # as small as tokens are at first
         return rows + of_sets.index_select(0, set_of_window_row)
-
-
-def sinusoids(numbers: Tensor, d_model: int, dtype: torch.dtype) -> Tensor:
-    """Embed whole numbers from 0 by sines and cosines (Vaswani et al. 2017, section 3.5): [any] → [any, d_model]."""
-    distinct = torch.arange(int(numbers.max()) + 1, dtype=torch.float64, device=numbers.device)
-    exponents = torch.arange(0, d_model, 2, dtype=torch.float64, device=numbers.device) / d_model
-    angles = distinct[:, None] * BASE**-exponents
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).to(dtype).index_select(0, numbers)
 
 
 def _blocks(config: ModelConfig, number: int) -> Sequence[PostNormBlock]:
