@@ -3,7 +3,7 @@
 import json
 import math
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypedDict
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,6 +21,14 @@ class Shortcuts:
     heads_where_a_loss_is: bool = True  # logits only for rows that carry a loss
     chunked_cross_entropy: bool = True  # logits never exist all at once
     pruned_last_layer: bool = True  # the last layer computes only the rows that are read
+
+
+class ContextLimits(TypedDict):
+    """The fields of a config that limit what is read of a patient."""
+
+    max_sets: int
+    max_set_rows: int
+    max_rows: int | None
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,7 @@ class ModelConfig:
 
     max_set_rows: int = 512  # [CLS] included; longer sets keep their first events
     max_sets: int = 64  # per patient; the last ones are kept
+    max_rows: int | None = None  # per patient, a set's [CLS] included; the newest ones are kept
 
     set_position: Literal["hours"] | None = "hours"  # RoPE inside a set, hours since its start
     cse_position: Literal["days_since_first", "days_since_prior", "index"] = "days_since_first"
@@ -63,6 +72,11 @@ class ModelConfig:
     shuffle_seed: int | None = None
 
     shortcuts: Shortcuts = Shortcuts()
+
+    @property
+    def context(self) -> ContextLimits:
+        """The limits of what is read of a patient, see `limit_context`."""
+        return {"max_sets": self.max_sets, "max_set_rows": self.max_set_rows, "max_rows": self.max_rows}
 
     @property
     def timed_rows(self) -> bool:
@@ -133,12 +147,18 @@ BEYOND_PAPER = {
 }
 """Fields in which the presets `tiny` and `small` differ from the paper; docs/learning.md measures each."""
 
+# days since the previous set, and Time2Vec: as in the paper's runs on MIMIC-IV; docs/learning.md
+_PAPER = {"d_model": 768, "heads": 12, "d_ff": 2048, "layers": 6, "max_sets": 8} | {
+    "cse_position": "days_since_prior",
+    "time2vec": "hours+days",
+}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"d_model": 64, "heads": 2, "d_ff": 192, "layers": 2, "max_sets": 8} | BEYOND_PAPER,
     "small": {"d_model": 256, "heads": 4, "d_ff": 768, "layers": 4, "max_sets": 8} | BEYOND_PAPER,
-    # days since the previous set, and Time2Vec: as in the paper's runs on MIMIC-IV; docs/learning.md
-    "paper": {"d_model": 768, "heads": 12, "d_ff": 2048, "layers": 6, "max_sets": 8}
-    | {"cse_position": "days_since_prior", "time2vec": "hours+days"},
+    "paper": _PAPER,
+    "matched": _PAPER,  # the other systems have as many weights as NEST, and all of them the same recipe and context
+    "matched_flops": _PAPER,  # as matched, and flat systems have half as many blocks, so about as much work as NEST
 }
 
 
@@ -155,6 +175,10 @@ def _faults(config: ModelConfig) -> list[tuple[bool, str]]:
         (min(sizes) < 1, "d_model, heads, d_ff, layers and max_sets must be at least 1."),
         (config.vocab_size <= len(SPECIALS), f"vocab_size must exceed the {len(SPECIALS)} special tokens."),
         (config.max_set_rows < 2, "max_set_rows must be at least 2, a [CLS] and one event."),
+        (
+            config.max_rows is not None and config.max_rows < config.max_set_rows,
+            "max_rows must be null or at least max_set_rows, so that the last set has room.",
+        ),
         (
             config.heads > 0 and config.d_model % (2 * config.heads) != 0,
             "d_model must be a multiple of 2 · heads.",

@@ -154,10 +154,11 @@ class Settings(BaseSettings):
         "that name. `pharmacy`: the code of its own prescription, else by name. Unset: as the preset says (`name` in "
         "both).",
     )
-    model: Literal["auto", "tiny", "small", "paper"] = Field(
+    model: Literal["auto", "tiny", "small", "paper", "matched", "matched_flops"] = Field(
         "auto",
         description="Model size and recipe. `auto`: `tiny` on a CPU, `paper` on a GPU. With `NEST_PRESET=paper`, "
-        "`paper` is the paper's NEST.",
+        "`paper` is the paper's NEST. `matched`, `matched_flops`: NEST as in `paper`, and the other systems of the "
+        "table of evidence with as many weights, or with about as much work.",
     )
     pretraining: str = Field(
         "",

@@ -159,7 +159,7 @@ def _lightgbm_on_context(task: _Task) -> _Fit | str:
         raise InputError(
             f"{task.pretrained_model}: no pretrained model here, whose context is needed; pretrain it first."
         )
-    limits = {name: config["model"][name] for name in ("max_sets", "max_set_rows")}
+    limits = {name: config["model"].get(name) for name in ("max_sets", "max_set_rows", "max_rows")}
     selection, _ = limit_context(task.selection, **limits)
     if np.array_equal(selection.rows, task.selection.rows):
         return NOTHING_CUT

@@ -14,7 +14,7 @@ def model_context(
     seqsets: SeqSets, selection: Selection, config: ModelConfig
 ) -> tuple[Selection, ContextCut]:
     """Cut each example to the model's context; a model with a `shuffle_seed` then reads the earlier sets shuffled."""
-    limited, cut = limit_context(selection, max_sets=config.max_sets, max_set_rows=config.max_set_rows)
+    limited, cut = limit_context(selection, **config.context)
     if config.shuffle_seed is None:
         return limited, cut
     return shuffle_before_target(seqsets, limited, config.shuffle_seed), cut

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -122,6 +123,12 @@ class ContextCut:
     sets_share: float
     events_in_cut_sets_share: float
     events_in_long_sets_share: float
+    events_beyond_rows_share: float = 0.0
+
+    @property
+    def events_share(self) -> float:
+        """The share of the events, for whatever reason."""
+        return self.events_in_cut_sets_share + self.events_in_long_sets_share + self.events_beyond_rows_share
 
 
 def drop_random_events(selection: Selection, share: float, rng: np.random.Generator) -> Selection:
@@ -165,15 +172,36 @@ def _last_filled_sets(seqsets: SeqSets) -> np.ndarray:
     return last
 
 
-def limit_context(selection: Selection, *, max_sets: int, max_set_rows: int) -> tuple[Selection, ContextCut]:
-    """Keep each example's last `max_sets` sets, and the first `max_set_rows - 1` events of each ([CLS] is a row)."""
+def limit_context(
+    selection: Selection, *, max_sets: int, max_set_rows: int, max_rows: int | None = None
+) -> tuple[Selection, ContextCut]:
+    """Keep each example's last `max_sets` sets and the first events of each; then its newest `max_rows` rows.
+
+    A set's [CLS] is one of its `max_set_rows`, and of all rows.
+    """
     last_sets = selection.from_set(np.maximum(selection.first_set, selection.target_set - max_sets + 1))
     result = last_sets.from_set(last_sets.first_set, max_events=max_set_rows - 1)
-    sets = max(1, len(selection.event_counts))
-    events = [int(stage.event_counts.sum()) for stage in (selection, last_sets, result)]
-    context_cut = ContextCut(
-        sets_share=1 - len(result.event_counts) / sets,
-        events_in_cut_sets_share=1 - events[1] / max(1, events[0]),
-        events_in_long_sets_share=(events[1] - events[2]) / max(1, events[0]),
+    stages = [selection, last_sets, result]
+    if max_rows is not None:
+        stages.append(result := _newest_rows(result, max_rows))
+    events = [int(stage.event_counts.sum()) for stage in stages]
+    losses = [(before - after) / max(1, events[0]) for before, after in pairwise(events)]
+    sets_share = 1 - len(result.event_counts) / max(1, len(selection.event_counts))
+    return result, ContextCut(sets_share, *losses)
+
+
+def _newest_rows(selection: Selection, max_rows: int) -> Selection:
+    """Keep each example's newest rows: sets from the last one back, and of the first that has no room its last events.
+
+    A set of which no event has room is left out with its [CLS]; the last set is one that has room.
+    """
+    rows = selection.event_counts + 1
+    row_ends, last_pairs = np.cumsum(rows), selection.set_offsets[1:] - 1
+    room = max_rows - (row_ends[last_pairs][selection.example_of_pair] - row_ends)
+    has_room = room >= 2  # a [CLS] and an event
+    sets = np.add.reduceat(has_room, selection.set_offsets[:-1])
+    surplus = np.maximum(0, rows - room)[has_room]
+    newest = selection.from_set(selection.target_set - sets + 1)
+    return replace(
+        newest, event_starts=newest.event_starts + surplus, event_counts=newest.event_counts - surplus
     )
-    return result, context_cut

@@ -45,11 +45,7 @@ class Costs:
         """
         card = read_card(model)
         config, kind = card.model, encoder_class(card.system)
-        selection, _ = limit_context(
-            whole_subjects(self._seqsets, self._patients),
-            max_sets=config.max_sets,
-            max_set_rows=config.max_set_rows,
-        )
+        selection, _ = limit_context(whole_subjects(self._seqsets, self._patients), **config.context)
         batch = pack(self._seqsets, selection, config)
         torch.manual_seed(0)
         encoder = kind(config)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nest_model.data.selection import ContextCut
 from schemas.io.verify import is_written, verified
 
 PRETRAINING = "pretraining"
@@ -13,7 +14,7 @@ PRETRAINING = "pretraining"
 def events_left_out(model: Path) -> float | None:
     """Return the share of the selected events that a model's context leaves out; None for a model without context."""
     cut = _metrics(model).get("context_cut")
-    return None if cut is None else cut["events_in_cut_sets_share"] + cut["events_in_long_sets_share"]
+    return None if cut is None else ContextCut(**cut).events_share
 
 
 def trials(model: Path, row: str, training: str) -> list[dict[str, Any]]:

@@ -85,8 +85,8 @@ class FineTuning:
         """The number of examples and rows, and the shares of sets and events beyond the context, for the log."""
         return (
             f"{suppress_count(len(self._train))} examples, {suppress_count(self.rows.sum())} rows an epoch; the "
-            f"context leaves out {self._cut.sets_share:.1%} of the sets and, in these or in over-long sets, "
-            f"{self._cut.events_in_cut_sets_share + self._cut.events_in_long_sets_share:.1%} of the events"
+            f"context leaves out {self._cut.sets_share:.1%} of the sets and, in these or beyond its rows, "
+            f"{self._cut.events_share:.1%} of the events"
         )
 
     def fingerprint(self) -> Iterator[bytes]:

@@ -97,10 +97,9 @@ class PretrainingExamples:
         cls, patients: PretrainingPatients, config: ModelConfig, patients_per_batch: int
     ) -> "PretrainingExamples":
         """Cut each patient to the config's context."""
-        limits = {"max_sets": config.max_sets, "max_set_rows": config.max_set_rows}
-        train, cut = limit_context(patients.select(patients.train), **limits)
+        train, cut = limit_context(patients.select(patients.train), **config.context)
         val, _ = limit_context(
-            patients.select(patients.val if len(patients.val) else patients.train), **limits
+            patients.select(patients.val if len(patients.val) else patients.train), **config.context
         )
         return cls(patients.seqsets, config, train, val, len(patients.val), cut, patients_per_batch)
 

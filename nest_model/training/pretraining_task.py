@@ -93,6 +93,11 @@ class Pretraining:
             f"context leaves out {cut.sets_share:.1%} of the sets, with them "
             f"{cut.events_in_cut_sets_share:.1%} of the events, and "
             f"{cut.events_in_long_sets_share:.1%} of the events in over-long sets"
+            + (
+                f", {cut.events_beyond_rows_share:.1%} beyond its rows"
+                if cut.events_beyond_rows_share
+                else ""
+            )
         )
 
     def micro_batches(self, examples: np.ndarray, step_seed: int) -> list[PretrainMicroBatch]:

@@ -76,6 +76,7 @@ PRETRAINING = {
     "paper": Recipe(learning_rate=5e-5, epochs=30, patience=10),
 }
 PRETRAINING["small"] = PRETRAINING["tiny"].with_changes(learning_rate=1e-3)  # wider, so at a lower rate
+PRETRAINING["matched"] = PRETRAINING["matched_flops"] = PRETRAINING["paper"]
 
 
 def pretraining_recipe(preset: str, system: str) -> Recipe:
@@ -106,6 +107,7 @@ FINETUNING = {
     ),
 }
 FINETUNING["small"] = FINETUNING["tiny"].with_changes(learning_rate=1e-4)
+FINETUNING["matched"] = FINETUNING["matched_flops"] = FINETUNING["paper"]
 
 # for class and list tasks, chosen on the validation patients' average precision: many outcomes give more signal
 SEVERAL_CLASSES = FINETUNING | {

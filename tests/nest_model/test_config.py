@@ -2,8 +2,10 @@ import dataclasses
 import json
 
 import pytest
+import torch
 
 from nest_model.config import PRESETS, ModelConfig
+from nest_model.model.encoder import encoder_class
 from nest_model.options import PretrainingOptions
 from nest_model.systems import systems
 from schemas.errors import NestError
@@ -51,8 +53,32 @@ def test_no_other_system_has_nests_ablations(system):
         PretrainingOptions.from_text("set_wise=mean_pool cross_set=false").changes("tiny", system)
 
 
+@pytest.mark.parametrize("preset", ["matched", "matched_flops"])
+@pytest.mark.parametrize("system", systems())
+def test_matched_systems_have_nests_weights_and_context_or_half_the_blocks(system, preset):
+    config = ModelConfig.preset(preset, 20_377, system=system)
+    with torch.device("meta"):
+        encoder = encoder_class(system)(config)
+    weights = sum(
+        weight.numel()
+        for name, weight in encoder.named_parameters()
+        if not name.startswith(encoder.unused_in_tasks)
+    )
+
+    is_halved = preset == "matched_flops" and system in ("bert", "core_behrt", "cehr_bert", "motor")
+    of_nest = 58_126_848 if is_halved else 100_603_392
+    assert weights == pytest.approx(of_nest, rel=0.006 if is_halved else 0.002)
+    assert config.context == ModelConfig.preset(preset, 20_377).context
+
+
+def test_the_papers_comparison_cuts_the_rows_of_other_systems():
+    rows = {name: ModelConfig.preset("paper", 20_377, system=name).max_rows for name in systems()}
+    flat = dict.fromkeys(("bert", "core_behrt", "cehr_bert", "motor"), 2_048)
+    assert rows == flat | {"heart": 768} | dict.fromkeys(("nest", "gt_behrt", "hi_behrt"))
+
+
 def test_an_unknown_preset_is_refused_with_the_known_ones():
-    with pytest.raises(NestError, match="tiny, small, paper"):
+    with pytest.raises(NestError, match="tiny, small, paper, matched, matched_flops"):
         ModelConfig.preset("huge", 100)
 
 
@@ -63,6 +89,7 @@ def test_an_unknown_preset_is_refused_with_the_known_ones():
         {"d_model": 12, "heads": 4},  # a head of 3 has no pairs to rotate
         {"layers": 0},
         {"max_set_rows": 1},
+        {"max_rows": 511},
         {"set_position": "days"},
         {"set_wise": "max_pool"},
         {"set_wise": "mean_pool", "cross_set": False},

@@ -109,6 +109,31 @@ def test_limit_context_works_on_selected_events(sizes, max_sets, max_events, see
     assert len(selection.events) * (1 - lost_share) == pytest.approx(num_kept)
 
 
+@given(SIZES, st.integers(1, 5), st.integers(1, 6), st.integers(2, 20), st.booleans())
+def test_limit_context_keeps_the_newest_rows(sizes, max_sets, max_events, max_rows, drops_events):
+    selection = whole_subjects(seqsets_of_sizes(sizes), np.arange(len(sizes)))
+    if drops_events:
+        selection = drop_random_events(selection, 0.4, np.random.default_rng(0))
+
+    result, context_cut = limit_context(
+        selection, max_sets=max_sets, max_set_rows=max_events + 1, max_rows=max_rows
+    )
+
+    expected = []
+    for sets in events_by_set(selection):
+        newest, room = [], max_rows
+        for events in reversed([events[:max_events] for events in sets[-max_sets:]]):
+            if room < 2:
+                break
+            newest.insert(0, events[max(0, len(events) + 1 - room) :])
+            room -= 1 + len(newest[0])
+        expected.append(newest)
+    assert events_by_set(result) == expected
+    assert result.rows.max() <= max_rows
+    num_kept = sum(len(events) for sets in expected for events in sets)
+    assert len(selection.events) * (1 - context_cut.events_share) == pytest.approx(num_kept)
+
+
 def test_limit_context_keeps_last_sets_and_first_events(tmp_path):
     seqsets = read_rows(tmp_path, ROWS)
     everything = whole_subjects(seqsets, np.array([0, 1]))

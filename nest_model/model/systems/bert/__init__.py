@@ -13,4 +13,5 @@ SYSTEM = System(
         "time2vec": None,
         "time2vec_scale": 1.0,
     },
+    presets={"paper": {"max_rows": 2_048}, "matched_flops": {"layers": 3}},
 )

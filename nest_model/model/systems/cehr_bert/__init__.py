@@ -13,7 +13,13 @@ SYSTEM = System(
         "time2vec": None,
         "time2vec_scale": 1.0,
     },
-    # its blocks are as large as NEST's in `tiny` and `small`, its paper's in `paper`
-    presets={"tiny": {"d_ff": 282}, "small": {"d_ff": 1_146}, "paper": {"d_ff": 3_072}},
+    # its blocks are as large as NEST's, and its paper's in `paper`
+    presets={
+        "tiny": {"d_ff": 282},
+        "small": {"d_ff": 1_146},
+        "paper": {"d_ff": 3_072, "max_rows": 2_048},
+        "matched": {"d_ff": 3_032},
+        "matched_flops": {"layers": 3, "d_ff": 3_032},
+    },
     recipes={"paper": {"learning_rate": 3e-5, "warmup_share": 0.06, "cosine": True}},
 )

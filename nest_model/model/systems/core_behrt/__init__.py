@@ -16,6 +16,8 @@ SYSTEM = System(
     presets={
         "tiny": {"time2vec_scale": 64**-0.5},
         "small": {"time2vec_scale": 256**-0.5},
-        "paper": {"time2vec_scale": 768**-0.5},
+        "paper": {"time2vec_scale": 768**-0.5, "max_rows": 2_048},
+        "matched": {"time2vec_scale": 768**-0.5},
+        "matched_flops": {"time2vec_scale": 768**-0.5, "layers": 3},
     },
 )

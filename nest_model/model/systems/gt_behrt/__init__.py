@@ -2,6 +2,9 @@
 
 from nest_model.systems import WITHOUT_SETS, System
 
+_PAPER = {"d_model": 780, "heads": 10, "d_ff": 3_120, "layers": 12}
+_MATCHED = {**_PAPER, "d_ff": 3_584}
+
 SYSTEM = System(
     "GT-BEHRT",
     "A graph of the distinct codes of each set, then a flat encoder of the sets, told their number and their days; "
@@ -19,7 +22,9 @@ SYSTEM = System(
     presets={
         "tiny": {"d_model": 80, "heads": 4, "d_ff": 152, "layers": 4},
         "small": {"d_model": 320, "heads": 8, "d_ff": 656, "layers": 8},
-        "paper": {"d_model": 780, "heads": 10, "d_ff": 3_120, "layers": 12},
+        "paper": _PAPER,
+        "matched": _MATCHED,
+        "matched_flops": _MATCHED,
     },
     recipes={"paper": {"warmup_share": 0.1, "cosine": True}},  # its paper's decay is linear, in two stages
 )

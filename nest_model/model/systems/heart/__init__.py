@@ -2,6 +2,8 @@
 
 from nest_model.systems import WITHOUT_SETS, System
 
+_MATCHED = {"layers": 10, "d_ff": 1_368}
+
 SYSTEM = System(
     "HEART",
     "An encoder of sets whose attention is steered by learned relations of their tokens, by kind; sets attend to "
@@ -17,6 +19,8 @@ SYSTEM = System(
     presets={
         "tiny": {"layers": 3, "d_ff": 124},
         "small": {"layers": 6, "d_ff": 648},
-        "paper": {"layers": 10},
+        "paper": {"layers": 10, "max_rows": 768},
+        "matched": _MATCHED,
+        "matched_flops": _MATCHED,
     },
 )

@@ -2,6 +2,9 @@
 
 from nest_model.systems import WITHOUT_SETS, System
 
+_PAPER = {"layers": 9, "time2vec_scale": 768**-0.5}
+_MATCHED = {**_PAPER, "d_ff": 1_344}
+
 SYSTEM = System(
     "Hi-BEHRT",
     "A hierarchical encoder: one reads windows of 50 rows, another the windows; trained to guess what a slower "
@@ -20,7 +23,9 @@ SYSTEM = System(
     presets={
         "tiny": {"d_ff": 200, "time2vec_scale": 64**-0.5},
         "small": {"d_ff": 962, "time2vec_scale": 256**-0.5},
-        "paper": {"layers": 9, "time2vec_scale": 768**-0.5},
+        "paper": _PAPER,
+        "matched": _MATCHED,
+        "matched_flops": _MATCHED,
     },
     recipes={"paper": {"warmup_share": 0.1, "cosine": True}},
 )

@@ -17,4 +17,5 @@ SYSTEM = System(
         "mlm_weight": 0.0,
         "token_mask_share": 0.0,
     },
+    presets={"paper": {"max_rows": 2_048}, "matched_flops": {"layers": 3}},
 )
