@@ -20,11 +20,13 @@ PACKAGE = "nest_model.model.systems"
 
 @dataclass(frozen=True)
 class System:
-    """An encoder, its objective, and all in which its pretraining differs from NEST's."""
+    """An encoder, its objectives, and all in which its pretraining differs from NEST's."""
 
     title: str
     about: str
-    objective: str = "mlm"  # what pretrains it, in `nest_model.training.objectives`
+    # the stages of its pretraining, in their order: objectives of `nest_model.training.objectives`, and the share of
+    # the epochs that each has
+    stages: Mapping[str, float] = field(default_factory=lambda: {"mlm": 1.0})
     positions: str = "by row"  # what a model's card says of positions, if it is not NEST's
     # fields of a model's config it has no use for, at the values that say so
     absent: Mapping[str, Any] = field(default_factory=dict)

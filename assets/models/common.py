@@ -33,7 +33,7 @@ def pretraining_code(system: str) -> str:
     return code_version(
         "nest_model.commands.pretrain",
         encoder_module(system),
-        f"nest_model.training.objectives.{systems()[system].objective}",
+        *(f"nest_model.training.objectives.{stage}" for stage in systems()[system].stages),
         "nest_model.training.device",
         entry_point=COMMAND_LINE,
     )

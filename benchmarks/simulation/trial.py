@@ -29,7 +29,7 @@ class Trial:
 
 # one epoch is the whole training
 OPTIMISED = Recipe(
-    learning_rate=2e-3, epochs=1, patience=1, warmup_share=0.1, cosine=True, examples_per_step=64
+    learning_rate=2e-3, epochs=1, patience=1, warmup_share=0.1, decay="cosine", examples_per_step=64
 )
 HELD_OUT = 8_192  # patients on which R² is measured
 

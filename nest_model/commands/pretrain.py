@@ -1,7 +1,5 @@
 """The `pretrain` command: from shards to a model's folder."""
 
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -10,32 +8,33 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import torch
-
 from nest_model.config import ModelConfig
-from nest_model.data.code_groups import CodeGroups
 from nest_model.data.vocabulary import read_tokens
 from nest_model.model import checkpoint
 from nest_model.model.encoder import encoder_class
 from nest_model.model.weights import BYTES_IN_TRAINING, BYTES_OF_WEIGHT, refuse_too_large
-from nest_model.training.memory import within_memory
 from nest_model.training.model_card import pretrained_readme
-from nest_model.training.objectives import objective_of
 from nest_model.training.pretraining_data import PretrainingPatients
-from nest_model.training.pretraining_task import Pretraining
-from nest_model.training.recipe import Recipe, pretraining_recipe
+from nest_model.training.rate_search import with_rate_of_first_seed
+from nest_model.training.recipe import pretraining_recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.seeds import finished_metrics, list_other_seeds, run_record, train_seeds
-from nest_model.training.shared_embedding import share_embedding
+from nest_model.training.stages import PretrainingRun
 from nest_model.training.state import StateFolder
 from nest_model.training.telemetry import Telemetry
-from nest_model.training.trainer import fit
 from schemas.io.outputs import write_json
 
 log = logging.getLogger("nest")
 
 
-def pretrain_seeds(*, seeds: Sequence[int], out: Path, runtime: Runtime, **values: Any) -> None:
+def pretrain_seeds(
+    *,
+    seeds: Sequence[int],
+    out: Path,
+    runtime: Runtime,
+    recipe: Mapping[str, Any] = MappingProxyType({}),
+    **values: Any,
+) -> None:
     """Pretrain with each seed as `pretrain` does; with several seeds, skip those already trained."""
     fabric = runtime.fabric
     skip_finished = fabric.broadcast(len(seeds) > 1 or bool(list_other_seeds(out)))
@@ -43,6 +42,7 @@ def pretrain_seeds(*, seeds: Sequence[int], out: Path, runtime: Runtime, **value
     def train(seed: int, model: Path, _: Path, telemetry: Telemetry) -> dict[str, float]:
         return pretrain(
             seed=seed,
+            recipe=recipe if seed == seeds[0] else with_rate_of_first_seed(recipe, out, fabric),
             out=model,
             runtime=replace(runtime, telemetry=telemetry),
             skip_finished=skip_finished,
@@ -66,7 +66,7 @@ def pretrain(
     position: str | None,
     seed: int,
     runtime: Runtime,
-    recipe: Mapping[str, float | None] = MappingProxyType({}),
+    recipe: Mapping[str, Any] = MappingProxyType({}),
     leave_out_last_set: bool = False,
     key: str = "",
     skip_finished: bool = False,
@@ -100,58 +100,28 @@ def pretrain(
     tokens = read_tokens(vocab, patients.seqsets.vocab_sha256)
     config = ModelConfig.preset(model, len(tokens), system=system, **changes)
     preset_recipe = pretraining_recipe(model, system).for_examples(len(patients.train))
-    recipe_used = preset_recipe.with_changes(**recipe)
-    alone = fabric.world_size == 1 and fabric.device.type == "cpu"
-    parameters = encoder_class(system).num_parameters(config)
-    refuse_too_large(parameters, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
-    torch.manual_seed(seed)
-    encoder = encoder_class(system)(config)
-    encoder.describe_tokens(tokens)
-    if recipe_used.shares_embeddings:
-        share_embedding(encoder.embedding, CodeGroups.of(tokens))
-    training_task = Pretraining(patients, encoder, objective_of(encoder), recipe_used, runtime)
-    for sentence in (early_warnings := training_task.warnings):
-        log.warning("%s", sentence)
-    key_of_run = run_key(config, recipe_used, seed, patients, key)
-    outputs = [out / name for name in checkpoint.FILES]
-    states = StateFolder(out / "state", key_of_run)
-    if skip_finished and (content := finished_metrics(out, key_of_run, outputs, fabric)):
+    run = PretrainingRun(system, model, config, preset_recipe.with_changes(**recipe), seed, patients, tokens)
+    run_key, outputs = run.key(key), [out / name for name in checkpoint.FILES]
+    states = StateFolder(out / "state", run_key)
+    if skip_finished and (content := finished_metrics(out, run_key, outputs, fabric)):
         log.info("seed %d is already pretrained", seed)
         if fabric.is_global_zero:
             states.clear()  # left by a run that was killed just before this line
         result = _result(content)
         runtime.telemetry.result(result)
         return result
-    log.info(
-        "pretraining %s (%.2f M weights) on %s",
-        model if system == "nest" else f"{system} {model}",
-        training_task.num_parameters / 1e6,
-        training_task.context_summary,
-    )
-    progress, module = fit(training_task, recipe_used, runtime, seed=seed, states=states)
-
-    metrics = within_memory(
-        lambda: {**training_task.evaluate(module)[0], **training_task.evaluate_last(module)},
-        training_task,
-        runtime,
-    )
-    summary = training_task.summary(recipe_used, seed, progress) | {
-        "preset": model,
-        "device": fabric.device.type,
-    }
-    card = checkpoint.ModelCard(system, config, patients.seqsets.vocab_sha256, summary)
-    weights = training_task.whole_weights()
+    alone = fabric.world_size == 1 and fabric.device.type == "cpu"
+    parameters = encoder_class(system).num_parameters(config)
+    refuse_too_large(parameters, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
+    stages = run.train(runtime, states)
     if not fabric.is_global_zero:
         return {}
-    guess_comparison = training_task.compare_with_guesses(metrics)
-    # without validation patients the early warnings include it
-    not_judged = guess_comparison["not_judged"] if len(patients.val) else []
-    for sentence in [*not_judged, *guess_comparison["not_learnt"]]:
-        if sentence not in early_warnings:
-            log.warning("%s", sentence)
-    checkpoint.save(out, weights, card, pretrained_readme(card, metrics, **guess_comparison))
-    content = {"validation": metrics, **guess_comparison, **summary, "history": progress.history}
-    write_json(out / "metrics.json", content | run_record(key_of_run, outputs))
+    metrics, guess_comparison = stages.validation, stages.guess_comparison
+    summary = stages.summary | {"preset": model, "device": fabric.device.type}
+    card = checkpoint.ModelCard(system, config, patients.seqsets.vocab_sha256, summary)
+    checkpoint.save(out, stages.model_weights, card, pretrained_readme(card, metrics, **guess_comparison))
+    content = {"validation": metrics, **guess_comparison, **summary, "history": stages.history}
+    write_json(out / "metrics.json", content | run_record(run_key, outputs))
     states.clear()
     result = _result(content)
     runtime.telemetry.result(result, seconds=round(time.monotonic() - start_time, 1))
@@ -161,16 +131,3 @@ def pretrain(
 def _result(content: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a result line from the content of `metrics.json`."""
     return {**content["validation"], "epochs": len(content["history"])}
-
-
-def run_key(
-    config: ModelConfig, recipe: Recipe, seed: int, patients: PretrainingPatients, key: str = ""
-) -> str:
-    """Return a hash of everything a saved state and the run resuming from it must have in common."""
-    digest = hashlib.sha256(config.to_json().encode())
-    digest.update(json.dumps([recipe.result_fields(), seed, key]).encode())
-    digest.update(patients.seqsets.content_sha256().encode())
-    digest.update(patients.train.tobytes() + patients.val.tobytes())
-    if patients.leave_out_last_set:
-        digest.update(b"without the last filled set")
-    return digest.hexdigest()

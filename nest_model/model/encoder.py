@@ -43,7 +43,6 @@ class Encoder(nn.Module, ABC):
     """
 
     system: ClassVar[str]  # its name, see `nest_model.systems`
-    objective: ClassVar[str]  # what pretrains it, in `nest_model.training.objectives`
     depends_on: ClassVar[
         frozenset[str]
     ]  # those of DEPENDENCIES that the readout `cls` of a preset changes with

@@ -134,7 +134,7 @@ def fit_bert(
         decays="matrices",
         clip_norm=1.0,
         warmup_share=0.05,
-        cosine=True,
+        decay="cosine",
         examples_per_step=options.users_per_step,
     )
     telemetry = tools.telemetry.with_curves_in(tools.scratch / f"bert-{seed}")

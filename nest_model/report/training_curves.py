@@ -21,10 +21,15 @@ SET_LISTS = "val_ndcg_at_10"
 
 
 def curves(metrics: Mapping[str, Any]) -> dict[str, Figure]:
-    """Return by title the loss, its parts and set prediction over the epochs, where recorded."""
+    """Return by title the loss, its parts and set prediction over the epochs, where recorded.
+
+    Of several stages each has a curve of its own loss, and no curve goes through all: losses of different objectives do
+    not compare.
+    """
     history, guesses = metrics.get("history") or [], metrics.get("yardsticks", {})
     figure_by_title = {}
-    for title, key in TITLES.items():
+    titles = {title: key for title, key in TITLES.items() if key != "loss" or "stages" not in metrics}
+    for title, key in titles.items():
         if lines := series(history, {f"train_{key}": "training", f"val_{key}": "validation"}):
             guess_levels = levels(f"val_{key}", guesses)
             figure_by_title[title] = figures.training_curve(

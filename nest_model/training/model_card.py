@@ -149,8 +149,7 @@ def _run(training: Mapping[str, Any]) -> list[str]:
         "## Training",
         f"AdamW {recipe['learning_rate']:g}, weight decay {recipe['weight_decay']:g}, "
         f"{recipe['examples_per_step']} examples per step, seed {training['seed']}; {training['epochs']} epochs "
-        f"(at most {recipe['epochs']}, patience {recipe['patience']}), of which number "
-        f"{training['best_epoch'] + 1} is the best."
+        f"(at most {recipe['epochs']}, patience {recipe['patience']}){_best_epoch(training)}."
         + (
             f" The learning rate is the best of {len(training['trials'])} on the validation subjects."
             if "trials" in training
@@ -165,6 +164,17 @@ def _run(training: Mapping[str, Any]) -> list[str]:
         )
         + "\n",
     ]
+
+
+def _best_epoch(training: Mapping[str, Any]) -> str:
+    """Return what follows the number of epochs: which is the best, of each stage."""
+    if "stages" not in training:
+        return f", of which number {training['best_epoch'] + 1} is the best"
+    stages = (
+        f"{name.upper()} {stage['epochs']} epochs, number {stage['best_epoch'] + 1} is the best"
+        for name, stage in training["stages"].items()
+    )
+    return f" in stages, each from the best epoch of the one before: {'; '.join(stages)}"
 
 
 def _table(title: str, metrics: Mapping[str, float]) -> list[str]:

@@ -12,14 +12,12 @@ from torch.nn.utils import parametrize
 
 from nest_model.data.locations import ShardRows, shard_rows
 from nest_model.model.encoder import Encoder
-from nest_model.training.fsdp import whole_weights
 from nest_model.training.objective import CorruptedBatch, Evaluation, Objective
 from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
 from nest_model.training.ranks import split_step, sum_over_ranks
 from nest_model.training.recipe import Recipe
 from nest_model.training.resume import Position
 from nest_model.training.runtime import Runtime
-from nest_model.training.shared_embedding import fold_embedding
 from schemas.suppress import suppress_count
 
 
@@ -73,11 +71,6 @@ class Pretraining:
         self.rows = self.examples.train.rows
         self.padded_rows = encoder.config.max_sets * encoder.config.max_set_rows
         self.row_budget = recipe.row_budget
-
-    def whole_weights(self) -> dict[str, Tensor]:
-        """Return a copy of the weights on the first rank, with shared embeddings folded in; all ranks must call."""
-        encoder = self.module.model
-        return fold_embedding(encoder.embedding, whole_weights(encoder), "embedding")
 
     @property
     def num_parameters(self) -> int:

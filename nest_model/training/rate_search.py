@@ -48,6 +48,7 @@ def train(
     seed: int,
     states: Callable[[Recipe], StateFolder],
     trial_epochs: int | None = None,
+    first_epoch: int = 0,
 ) -> Training[Task]:
     """Train with the recipe's learning rate; with `rate_factors`, with the best of that rate times each of them.
 
@@ -58,13 +59,16 @@ def train(
         task: with its initial weights.
         make_another: returns the same task with the same initial weights again.
         trial_epochs: of each trial; None: until it stops by itself.
+        first_epoch: see `fit`.
         states: returns where the states of a training with this recipe are saved.
 
     Raises:
         NestError: as `fit`. A trial whose loss is not finite is the worst; it is an error if all are.
     """
     if not recipe.rate_factors:
-        position, module = fit(task, recipe, runtime, seed=seed, states=states(recipe))
+        position, module = fit(
+            task, recipe, runtime, seed=seed, states=states(recipe), first_epoch=first_epoch
+        )
         return Training(task, recipe, position, module, [])
     trials = [_Trial(_with_rate(recipe, factor)) for factor in recipe.rate_factors]
     for number, trial in enumerate(trials):
@@ -76,7 +80,7 @@ def train(
         raise best.failure
     log.info("learning rate %g is the best on the validation patients", best.recipe.learning_rate)
     task = make_another()
-    position, module = best.fit(task, runtime, seed=seed, states=states)
+    position, module = best.fit(task, runtime, seed=seed, states=states(best.recipe), first_epoch=first_epoch)
     return Training(task, best.recipe, position, module, [trial.record for trial in trials])
 
 
@@ -104,19 +108,11 @@ class _Trial:
         self.objective = position.best
         self.metrics = {name: value for name, value in best_epoch.items() if name.startswith("val_")}
 
-    def fit(
-        self,
-        task: TrainingTask,
-        runtime: Runtime,
-        *,
-        seed: int,
-        states: Callable[[Recipe], StateFolder],
-        epochs: int | None = None,
-    ) -> tuple[Position, nn.Module]:
+    def fit(self, task: TrainingTask, runtime: Runtime, **arguments: Any) -> tuple[Position, nn.Module]:
         """Train or go on, with curves of its own."""
         telemetry = runtime.telemetry.with_curves_of(f"rate_{self.recipe.learning_rate:g}")
         runtime = replace(runtime, telemetry=telemetry)
-        return fit(task, self.recipe, runtime, seed=seed, states=states(self.recipe), epochs=epochs)
+        return fit(task, self.recipe, runtime, **arguments)
 
     @property
     def numbers(self) -> dict[str, float | None]:

@@ -22,7 +22,7 @@ class Recipe:
     clip_norm: float | None = None  # of all gradients together
     dropout: float = 0.1  # in a task's head
     warmup_share: float = 0.0  # share of all steps with a linear warm-up
-    cosine: bool = False  # cosine decay to 0 after the warm-up; else constant
+    decay: Literal["constant", "cosine", "linear"] = "constant"  # of the rate after the warm-up, down to 0
     examples_per_step: int = 36
     # event dropout: each step drops a share of the events, drawn between these two
     thinning: tuple[float, float] = (0.0, 0.0)
@@ -36,6 +36,10 @@ class Recipe:
     def with_changes(self, **changes: Any) -> Self:
         """Return the recipe with the given changes; None keeps a field."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+    def for_share(self, share: float) -> Self:
+        """Return the recipe with a share of the epochs, at least one."""
+        return replace(self, epochs=max(1, round(share * self.epochs)))
 
     def for_examples(self, examples: int) -> Self:
         """Return the recipe with enough epochs for `least_steps`, up to 30 as in the paper."""
@@ -52,9 +56,14 @@ class Recipe:
         warmup = self.warmup_share * steps
         if step < warmup:
             return self.learning_rate * (step + 1) / (warmup + 1)
-        if not self.cosine:
-            return self.learning_rate
-        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+        after_warmup = max(1, steps - warmup)
+        match self.decay:
+            case "constant":
+                return self.learning_rate
+            case "cosine":
+                return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - warmup) / after_warmup))
+            case "linear":
+                return self.learning_rate * (1 - (step - warmup) / after_warmup)
 
 
 PRETRAINING = {
@@ -65,7 +74,7 @@ PRETRAINING = {
         epochs=10,
         patience=3,
         warmup_share=0.05,
-        cosine=True,
+        decay="cosine",
         examples_per_step=12,
         decays="matrices",
         clip_norm=1.0,
@@ -97,13 +106,13 @@ FINETUNING = {
         dropout=0.5,
         clip_norm=1.0,
         warmup_share=0.1,
-        cosine=True,
+        decay="cosine",
         examples_per_step=12,
         thinning=(0.4, 0.8),
         least_steps=1_000,  # in six epochs 400 children do worse than a probe; chosen on validation patients
     ),
     "paper": Recipe(
-        learning_rate=1e-5, epochs=30, patience=3, weight_decay=1e-3, warmup_share=0.1, cosine=True
+        learning_rate=1e-5, epochs=30, patience=3, weight_decay=1e-3, warmup_share=0.1, decay="cosine"
     ),
 }
 FINETUNING["small"] = FINETUNING["tiny"].with_changes(learning_rate=1e-4)

@@ -10,7 +10,7 @@ import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -32,14 +32,19 @@ class TrainingState:
 
 
 class StateFolder:
-    """The states of a run: `<out>/state/<run>/<number>-<hash>.safetensors` with rising numbers.
+    """The states of a run, or of one of its stages: `<out>/state/<run>/<number>-<hash>.safetensors`, numbers rising.
 
-    `key` identifies the run by config, data, seed and code. States of other runs stay until a run writes the model.
+    `key` identifies the run by config, data, seed and code. States of other runs and stages stay until a run writes the
+    model.
     """
 
-    def __init__(self, folder: Path, key: str) -> None:
-        self._root = folder
-        self.folder = folder / key[:16]
+    def __init__(self, folder: Path, key: str, stage: str = "") -> None:
+        self._root, self._run = folder, key[:16]
+        self.folder = folder / (f"{self._run}-{stage}" if stage else self._run)
+
+    def of_stage(self, stage: str) -> Self:
+        """Return the states of one stage of this run."""
+        return type(self)(self._root, self._run, stage)
 
     def save(self, state: TrainingState) -> None:
         """Write a state and remove all but the newest two.
@@ -76,7 +81,7 @@ class StateFolder:
                 file.unlink()
         if files:
             log.warning("%s: no state is left; the training starts from the beginning.", self.folder)
-        elif self._root.exists():
+        elif self._root.exists() and not any(self._root.glob(f"{self._run}*")):
             log.info(
                 "%s holds states of other runs (config, recipe, data, seed or code differ); the training starts "
                 "from the beginning.",

@@ -44,11 +44,13 @@ def fit(
     seed: int,
     states: StateFolder,
     epochs: int | None = None,
+    first_epoch: int = 0,
 ) -> tuple[Position, nn.Module]:
     """Train until the validation stops improving; leave the best epoch's weights in `task.module`.
 
     Args:
         epochs: stop after so many; the schedule stays the recipe's, and a call without it goes on from there.
+        first_epoch: the number of the first epoch, which is that of epochs in earlier stages.
 
     Returns:
         The final position, and the module as Fabric wraps it, to be called in the training precision.
@@ -58,11 +60,10 @@ def fit(
         NestError: memory ran out, or a state cannot be written.
         Stopped: a stop was requested; the state is saved.
     """
-    run = _Run(task, recipe, runtime, seed, states)
-    last_epoch = min(recipe.epochs, epochs or recipe.epochs)
+    run = _Run(task, recipe, runtime, seed, states, first_epoch, min(recipe.epochs, epochs or recipe.epochs))
     with runtime.stop.deferred():
-        run.resume(last_epoch)
-        while run.position.epoch < last_epoch and run.position.waited < recipe.patience:
+        run.resume()
+        while not run.is_over:
             run.epoch()
     load_weights(task.module, run.best_weights, runtime.fabric)
     return run.position, run.module
@@ -90,7 +91,14 @@ def parameter_groups(task: TrainingTask, recipe: Recipe) -> list[dict[str, Any]]
 
 class _Run:
     def __init__(
-        self, task: TrainingTask, recipe: Recipe, runtime: Runtime, seed: int, states: StateFolder
+        self,
+        task: TrainingTask,
+        recipe: Recipe,
+        runtime: Runtime,
+        seed: int,
+        states: StateFolder,
+        first_epoch: int,
+        epochs: int,
     ) -> None:
         self._task, self._recipe, self._runtime, self._seed = task, recipe, runtime, seed
         self._fabric = runtime.fabric
@@ -104,12 +112,19 @@ class _Run:
             task, adamw, self._fabric, states, seconds_between_states=runtime.seconds_between_states
         )
         self._step_metrics = StepMetrics(task.padded_rows)
-        self.position = Position()
+        self._first_epoch, self._epochs = first_epoch, epochs
+        self.position = Position(first_epoch)
         self.best_weights = whole_weights(task.module)  # on the first rank alone
         self._steps_per_epoch = math.ceil(len(task.rows) / recipe.examples_per_step)
 
-    def resume(self, epochs: int) -> None:
-        """Resume from the newest saved state, if there is one; `epochs` are to be trained in all."""
+    @property
+    def is_over(self) -> bool:
+        """Whether no epoch is left to do, or none has been better for too long."""
+        position = self.position
+        return self._epochs_done >= self._epochs or position.waited >= self._recipe.patience
+
+    def resume(self) -> None:
+        """Resume from the newest saved state, if there is one."""
         state = self._state_saver.restore()
         if state is not None:
             self.position, self.best_weights = state
@@ -117,13 +132,13 @@ class _Run:
         rows_of_an_epoch = int(self._task.rows.sum())
         self._progress = self._runtime.telemetry.progress(
             self._task.stage,
-            total=epochs * rows_of_an_epoch,
+            total=self._epochs * rows_of_an_epoch,
             unit="rows",
-            initial_units=self.position.epoch * rows_of_an_epoch + self._rows_done(),
+            initial_units=self._epochs_done * rows_of_an_epoch + self._rows_done(),
             step_metrics=self._step_metrics,
         )
-        # drop the curve points of later steps that an interrupted run wrote
-        self._runtime.telemetry.curves(self._steps_done, {})
+        if not self.is_over:  # drop the curve points of later steps that an interrupted run wrote
+            self._runtime.telemetry.curves(self._steps_done, {})
 
     def epoch(self) -> None:
         """Run the rest of this epoch, validate and save."""
@@ -158,7 +173,8 @@ class _Run:
 
     def _step(self, examples: np.ndarray) -> None:
         position, recipe = self.position, self._recipe
-        rate = recipe.rate(self._steps_done, recipe.epochs * self._steps_per_epoch)
+        step = self._steps_done - self._first_epoch * self._steps_per_epoch
+        rate = recipe.rate(step, recipe.epochs * self._steps_per_epoch)
         for group in self._optimizer.param_groups:
             group["lr"] = rate * group["rate_share"]
         totals = within_memory(lambda: self._gradients(examples), self._task, self._runtime)
@@ -230,7 +246,12 @@ class _Run:
             self.best_weights = whole_weights(self._task.module)
 
     @property
+    def _epochs_done(self) -> int:
+        return self.position.epoch - self._first_epoch
+
+    @property
     def _steps_done(self) -> int:
+        """The steps done, those of earlier stages too."""
         return self.position.epoch * self._steps_per_epoch + self.position.step
 
     def _steps(self) -> list[np.ndarray]:

@@ -35,7 +35,8 @@ WHAT_THEY_ARE = (
 
 OF_NODES = (
     "Compared with a model-free guess at the same nodes, the same for everybody: a code as often as sets of the "
-    "training subjects hold it. Of a masked node the guess knows the kind, as the model does."
+    "training subjects hold it. Of a masked node the guess knows the kind, as the model does. NAM is that of the first "
+    "stage's best weights, from which MNP went on."
 )
 
 OF_TIMES = (

@@ -1,16 +1,16 @@
 """The objectives of pretraining by name: one module each, which ends with OBJECTIVE, its class.
 
-An encoder names its objective, which is looked up by name as the systems are, see `nest_model.systems`.
+A system names them as the stages of its pretraining. They are looked up by name as the systems are, see
+`nest_model.systems`.
 """
 
 import importlib
 
-from nest_model.model.encoder import Encoder
+from nest_model.config import ModelConfig
 from nest_model.training.objective import Objective
 
 
-def objective_of(encoder: Encoder) -> Objective:
-    """Return the objective that pretrains an encoder, with the weights and shares of its config."""
-    module = importlib.import_module(f"{__name__}.{encoder.objective}")
-    objective: Objective = module.OBJECTIVE(encoder.config)
+def objective_of(stage: str, config: ModelConfig) -> Objective:
+    """Return the objective of a stage, with the weights and shares of the encoder's config."""
+    objective: Objective = importlib.import_module(f"{__name__}.{stage}").OBJECTIVE(config)
     return objective

@@ -27,7 +27,9 @@ from schemas.io.outputs import MARK
 from schemas.io.seal import sealed, unsealed
 from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime, write_labels
 
-RECIPE = Recipe(learning_rate=1e-2, epochs=9, patience=3, examples_per_step=12, warmup_share=0.1, cosine=True)
+RECIPE = Recipe(
+    learning_rate=1e-2, epochs=9, patience=3, examples_per_step=12, warmup_share=0.1, decay="cosine"
+)
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,9 @@ from tests.support.factories.world import (
     write_labels,
 )
 
-RECIPE = Recipe(learning_rate=1e-2, epochs=6, patience=6, examples_per_step=12, warmup_share=0.1, cosine=True)
+RECIPE = Recipe(
+    learning_rate=1e-2, epochs=6, patience=6, examples_per_step=12, warmup_share=0.1, decay="cosine"
+)
 MED, LAB, VIT = (KINDS.index(kind) for kind in ("MED", "LAB", "VIT"))
 PARALLEL = ("tokens", "kinds", "hours", "times", "available")
 

@@ -28,7 +28,9 @@ def world(tmp_path_factory):
 
 def test_the_paper_preset_equals_the_paper():
     plain = Recipe(learning_rate=5e-5, epochs=30, patience=10)
-    task = Recipe(learning_rate=1e-5, epochs=30, patience=3, weight_decay=1e-3, warmup_share=0.1, cosine=True)
+    task = Recipe(
+        learning_rate=1e-5, epochs=30, patience=3, weight_decay=1e-3, warmup_share=0.1, decay="cosine"
+    )
 
     assert PRETRAINING["paper"] == plain
     assert FINETUNING["paper"] == SEVERAL_CLASSES["paper"] == task

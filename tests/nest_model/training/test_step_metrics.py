@@ -13,7 +13,7 @@ from nest_model.training.stop import Stopped, StopRequest
 from nest_model.training.telemetry import Telemetry
 from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
 
-RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=14, cosine=True)
+RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=14, decay="cosine")
 STEP = {
     "loss", "mlm", "msm_true_kl", "own", "learning_rate", "padding_avoided", "memory_peak_mib", "tokens_per_second",
     "seconds_left",

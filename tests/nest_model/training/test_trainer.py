@@ -35,12 +35,28 @@ def test_micro_batches_keep_the_order_and_the_budget(sizes, budget):
 
 
 def test_the_learning_rate_warms_up_and_decays_by_a_cosine():
-    recipe = Recipe(learning_rate=1.0, epochs=1, patience=1, warmup_share=0.2, cosine=True)
+    recipe = Recipe(learning_rate=1.0, epochs=1, patience=1, warmup_share=0.2, decay="cosine")
 
     assert recipe.rate(0, 10) == pytest.approx(1 / 3)
     assert recipe.rate(2, 10) == pytest.approx(1.0)
     assert recipe.rate(6, 10) == pytest.approx(0.5)
     assert recipe.rate(10, 10) == pytest.approx(0.0)
+
+
+def test_the_learning_rate_warms_up_and_decays_along_a_line():
+    recipe = Recipe(learning_rate=1.0, epochs=1, patience=1, warmup_share=0.2, decay="linear")
+
+    assert [recipe.rate(step, 10) for step in (0, 2, 4, 6, 10)] == pytest.approx([1 / 3, 1, 0.75, 0.5, 0])
+
+
+@pytest.mark.parametrize(
+    ("epochs", "of_stages"), [(30, [10, 20]), (10, [3, 7]), (5, [2, 3]), (2, [1, 1]), (1, [1, 1])]
+)
+def test_stages_of_a_third_and_two_thirds_share_the_epochs(epochs, of_stages):
+    recipe = Recipe(learning_rate=1.0, epochs=epochs, patience=3)
+
+    assert [recipe.for_share(share).epochs for share in (1 / 3, 2 / 3)] == of_stages
+    assert recipe.for_share(1.0) == recipe
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ class Bert(Encoder):
     """A flat encoder with its tied token head; two blocks for each of the config's layers, as many as NEST has."""
 
     system = "bert"
-    objective = "mlm"
     depends_on = frozenset({"order"})
 
     def __init__(self, config: ModelConfig) -> None:

@@ -21,5 +21,5 @@ SYSTEM = System(
         "matched": {"d_ff": 3_032},
         "matched_flops": {"layers": 3, "d_ff": 3_032},
     },
-    recipes={"paper": {"learning_rate": 3e-5, "warmup_share": 0.06, "cosine": True}},
+    recipes={"paper": {"learning_rate": 3e-5, "warmup_share": 0.06, "decay": "cosine"}},
 )

@@ -54,7 +54,6 @@ class CehrBert(Encoder):
     """CEHR-BERT with its tied token head; two blocks for each of the config's layers."""
 
     system = "cehr_bert"
-    objective = "mlm"
     depends_on = frozenset({"days", "gaps"})
 
     def __init__(self, config: ModelConfig) -> None:

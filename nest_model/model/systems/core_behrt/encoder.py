@@ -26,7 +26,6 @@ class CoreBehrt(Encoder):
     """CORE-BEHRT with its tied token head; two blocks for each of the config's layers, as many as NEST has."""
 
     system = "core_behrt"
-    objective = "mlm"
     depends_on = frozenset({"order", "hours", "days"})
 
     def __init__(self, config: ModelConfig) -> None:

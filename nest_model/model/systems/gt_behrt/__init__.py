@@ -8,11 +8,12 @@ _MATCHED = {**_PAPER, "d_ff": 3_584}
 SYSTEM = System(
     "GT-BEHRT",
     "A graph of the distinct codes of each set, then a flat encoder of the sets, told their number and their days; "
-    "trained to guess masked nodes (NAM) and the node that a set lacks (MNP), without visit types.",
-    "nam_mnp",
+    "trained to guess masked nodes (NAM), then the node that a set lacks (MNP), without visit types.",
+    {"nam": 1 / 3, "mnp": 2 / 3},
     positions="by the set's number and days",
     absent={
         **WITHOUT_SETS,
+        "mlm_weight": 1.0,  # its stages have a loss each
         "cse_position": "days_since_first",
         "set_position": None,
         "time2vec": None,
@@ -26,5 +27,5 @@ SYSTEM = System(
         "matched": _MATCHED,
         "matched_flops": _MATCHED,
     },
-    recipes={"paper": {"warmup_share": 0.1, "cosine": True}},  # its paper's decay is linear, in two stages
+    recipes={"paper": {"warmup_share": 0.1, "decay": "linear"}},  # in each of its two stages
 )

@@ -85,24 +85,29 @@ class Graphs:
         counts = torch.bincount(keys // base, minlength=batch.sets)
         return cls(batch.tokens[row_of_node], kinds[row_of_node], offsets_of(counts), node_of_row)
 
+    @property
+    def set_nodes(self) -> Tensor:
+        """The sets' own nodes, i64 [sets]: the first of each graph."""
+        return self.offsets[:-1]
+
 
 @dataclass(frozen=True)
 class EdgePlan:
     """Attention within graphs, with edges: an AttentionPlan whose keys and values are those of nodes alone."""
 
     plan: AttentionPlan
-    types: Tensor  # i64 [nodes, kinds], of the edge from a node to one of each kind
+    types: Tensor  # i64 [queries, kinds], of the edge from a node to one of each kind
     kinds: Tensor  # [nodes, kinds], 1 at the node's kind
     edges: Tensor  # [edge types, heads, d_head]
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attend within each graph; see AttentionPlan."""
-        d_head, dtype = query.shape[-1], query.dtype
-        edges, types = self.edges.to(dtype), self.types[:, None].expand(-1, query.shape[1], -1)
+        heads, d_head, dtype = query.shape[1], query.shape[2], query.dtype
+        edges, types = self.edges.to(dtype), self.types[:, None].expand(-1, heads, -1)
         of_edges = torch.einsum("nhd,thd->nht", query, edges).gather(2, types)
         width = math.ceil((d_head + NUM_KINDS) / _COLUMNS) * _COLUMNS
         padding = (0, width - d_head - NUM_KINDS)
-        kinds = self.kinds.to(dtype)[:, None].expand_as(of_edges)
+        kinds = self.kinds.to(dtype)[:, None].expand(-1, heads, -1)
         # the plan divides scores by the root of the width that it sees
         wide_query = F.pad(torch.cat([query, of_edges], dim=2), padding) * math.sqrt(width / d_head)
         wide_key, wide_value = (F.pad(torch.cat([rows, kinds], dim=2), padding) for rows in (key, value))
@@ -121,10 +126,12 @@ class GraphLayer(nn.Module):
         self.edges = nn.Embedding(EDGE_TYPES, width)
         nn.init.normal_(self.edges.weight, std=width**-0.5)
 
-    def forward(self, nodes: Tensor, plan: AttentionPlan, types: Tensor, kinds: Tensor) -> Tensor:
-        """Return all nodes, [nodes, width]; see EdgePlan."""
+    def forward(
+        self, nodes: Tensor, plan: AttentionPlan, types: Tensor, kinds: Tensor, queries: Tensor | None = None
+    ) -> Tensor:
+        """Return the nodes that are queries, [queries, width]; see EdgePlan and EncoderBlock."""
         edges = self.edges.weight.unflatten(1, (GRAPH_HEADS, -1))
-        outputs: Tensor = self.block(nodes, EdgePlan(plan, types, kinds, edges), None)
+        outputs: Tensor = self.block(nodes, EdgePlan(plan, types, kinds, edges), None, queries)
         return outputs
 
 
@@ -132,7 +139,6 @@ class GtBehrt(KindAwareEncoder):
     """GT-BEHRT with a head for missing nodes; its tokens and nodes are a fifth as wide as its sets."""
 
     system = "gt_behrt"
-    objective = "nam_mnp"
     depends_on = frozenset({"days"})
     unused_in_tasks = ("missing_node.",)
     edge_types: Tensor  # i64 [kinds, kinds]
@@ -173,10 +179,16 @@ class GtBehrt(KindAwareEncoder):
 
     def read(self, batch: PackedBatch, rows: Tensor) -> ReadRows:
         """Return for [CLS] rows their set's row in BERT, and for others their node with zeros after it."""
-        graphs, nodes = self.nodes(batch, self.kind_of_token[batch.tokens])
+        kinds = self.kind_of_token[batch.tokens]
         is_cls = torch.zeros(len(batch.tokens), dtype=torch.bool, device=rows.device)
         is_cls = is_cls.index_fill_(0, batch.cls_rows, True)
-        hidden_states = torch.cat([self.sets(batch, graphs, nodes), self._widen(nodes)])
+        if self.config.shortcuts.pruned_last_layer and is_cls[rows].all():
+            sets = self.sets(batch, self.set_nodes(batch, kinds))
+            places, place = torch.unique(batch.set_of_row.index_select(0, rows), return_inverse=True)
+            return ReadRows(sets.index_select(0, places), place)
+        graphs, nodes = self.nodes(batch, kinds)
+        sets = self.sets(batch, nodes.index_select(0, graphs.set_nodes))
+        hidden_states = torch.cat([sets, self._widen(nodes)])
         place = torch.where(is_cls, batch.set_of_row, batch.sets + graphs.node_of_row).index_select(0, rows)
         places, place = torch.unique(place, return_inverse=True)
         return ReadRows(hidden_states.index_select(0, places), place)
@@ -188,18 +200,35 @@ class GtBehrt(KindAwareEncoder):
             kinds: i64 [rows]; of a masked code its own, for a node keeps its kind.
         """
         graphs = Graphs.of(batch, kinds)
+        return graphs, self._of_graphs(graphs)
+
+    def set_nodes(self, batch: PackedBatch, kinds: Tensor) -> Tensor:
+        """Return each set's own node after the graph layers, [sets, node width]; see `nodes`.
+
+        The last layer computes no other.
+        """
+        graphs = Graphs.of(batch, kinds)
+        return self._of_graphs(graphs, graphs.set_nodes)
+
+    def _of_graphs(self, graphs: Graphs, read: Tensor | None = None) -> Tensor:
+        """Return the nodes to be read, i64 [any] and rising, after the graph layers; None: all."""
         nodes: Tensor = self.embedding(graphs.tokens) + self.kind_embedding(graphs.kinds)
         plan = plan_attention(graphs.offsets, dtype=compute_dtype(nodes))
         types, is_kind = self.edge_types[graphs.kinds], F.one_hot(graphs.kinds, NUM_KINDS)
-        for layer in self.graph_layers:
+        *layers, last = self.graph_layers
+        for layer in layers:
             nodes = layer(nodes, plan, types, is_kind)
-        return graphs, self.node_norm(nodes)
+        if read is not None:
+            is_read = torch.zeros_like(graphs.kinds, dtype=torch.bool).index_fill_(0, read, True)
+            plan = plan_attention(graphs.offsets, is_query=is_read, dtype=compute_dtype(nodes))
+            types = types.index_select(0, read)
+        normed: Tensor = self.node_norm(last(nodes, plan, types, is_kind, read))
+        return normed
 
-    def sets(self, batch: PackedBatch, graphs: Graphs, nodes: Tensor) -> Tensor:
-        """Return the row of each set in BERT, [sets, d_model]."""
-        of_sets = nodes.index_select(0, graphs.node_of_row[batch.cls_rows])
+    def sets(self, batch: PackedBatch, of_sets: Tensor) -> Tensor:
+        """Return the row of each set in BERT, [sets, d_model], from the sets' own nodes, [sets, node width]."""
         places = (
-            sinusoids(position, nodes.shape[1], nodes.dtype)
+            sinusoids(position, of_sets.shape[1], of_sets.dtype)
             for position in (numbers_within(batch.subject_offsets), batch.days)
         )
         # the cosine of a pair comes first, as in the models saved so far

@@ -209,7 +209,6 @@ class Heart(KindAwareEncoder):
     """HEART with the tied token head; a set has no order and no times, and sets are placed by their number."""
 
     system = "heart"
-    objective = "mlm"
     depends_on = frozenset[str]()
 
     def __init__(self, config: ModelConfig) -> None:

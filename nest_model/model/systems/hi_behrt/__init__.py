@@ -9,7 +9,7 @@ SYSTEM = System(
     "Hi-BEHRT",
     "A hierarchical encoder: one reads windows of 50 rows, another the windows; trained to guess what a slower "
     "copy of itself makes of hidden windows (BYOL).",
-    "byol",
+    {"byol": 1.0},
     positions="by the set's number and days, and the window's number",
     absent={
         **WITHOUT_SETS,
@@ -27,5 +27,5 @@ SYSTEM = System(
         "matched": _MATCHED,
         "matched_flops": _MATCHED,
     },
-    recipes={"paper": {"warmup_share": 0.1, "cosine": True}},
+    recipes={"paper": {"warmup_share": 0.1, "decay": "cosine"}},
 )

@@ -67,7 +67,6 @@ class HiBehrt(Encoder):
     """Extractor and aggregator, of as many blocks as the config's layers and one more, with BYOL's two heads."""
 
     system = "hi_behrt"
-    objective = "byol"
     depends_on = frozenset({"order", "days"})  # of a window the first row is read
     unused_in_tasks = ("projector.", "predictor.")
 

@@ -6,7 +6,7 @@ SYSTEM = System(
     "MOTOR",
     "A flat causal encoder: each row of a subject attends to itself and what came before; trained to tell "
     "when each of many events comes next.",
-    "time_to_event",
+    {"time_to_event": 1.0},
     positions="by days",
     absent={
         **WITHOUT_SETS,

@@ -99,7 +99,6 @@ class Motor(Encoder):
     """
 
     system = "motor"
-    objective = "time_to_event"
     depends_on = frozenset({"hours", "days"})
     unused_in_tasks = ("time_to_event.",)
     events: CodeEvents | None = None  # of its vocabulary; only pretraining has to know it

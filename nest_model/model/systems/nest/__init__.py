@@ -5,5 +5,5 @@ from nest_model.systems import System
 SYSTEM = System(
     "NEST",
     "An encoder of sequences of multisets, trained to guess masked tokens (MLM) and sets (MSM).",
-    "mlm_msm",
+    {"mlm_msm": 1.0},
 )

@@ -176,7 +176,6 @@ class NestModel(Encoder):
     """
 
     system = "nest"
-    objective = "mlm_msm"
     depends_on = frozenset({"hours", "days"})
     unused_in_tasks = ("set_head.",)
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,11 +34,18 @@ from tests.support.factories.ragged import (
 SIZES = [[3], [0, 2, 5], [1, 1], [8, 8, 0, 4]]
 EXACT = {"rtol": 0, "atol": 1e-12}
 
+STAGES = [(name, stage) for name, system in systems().items() for stage in system.stages]
+EVERYDAY = ("nest", "bert")
+"""The systems that the everyday suite trains."""
+
+
+def marked(*values: str) -> ParameterSet:
+    """Return parameters of a test that trains, of which the first is the system."""
+    return pytest.param(*values, marks=() if values[0] in EVERYDAY else pytest.mark.long)
+
+
 every_system = pytest.mark.parametrize("system", systems())
-learners = pytest.mark.parametrize(  # a training each, of which the everyday suite has two
-    "system",
-    [pytest.param(name, marks=() if name in ("nest", "bert") else pytest.mark.long) for name in systems()],
-)
+every_stage = pytest.mark.parametrize(("system", "stage"), STAGES)
 
 
 def small_config(system: str, **changes) -> ModelConfig:
@@ -64,9 +72,9 @@ def small_encoder(system: str, seed: int = 0, dtype: torch.dtype = torch.float64
     return seeded(encoder_class(system), small_config(system, **changes), seed, dtype)
 
 
-def ready_objective(encoder: Encoder) -> Objective:
-    """Return an encoder's objective, fitted on some patients."""
-    objective = objective_of(encoder)
+def ready_objective(encoder: Encoder, stage: str) -> Objective:
+    """Return the objective of a stage, fitted on some patients."""
+    objective = objective_of(stage, encoder.config)
     objective.fit(encoder, [ragged(encoder.system, SIZES * 3)])
     return objective
 
@@ -85,11 +93,10 @@ def assert_near(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
         torch.testing.assert_close(actual[name], values, rtol=0, atol=tolerance * scale, msg=name)
 
 
-def test_every_encoder_names_its_system_and_objective_as_the_description_does():
-    encoders = {name: encoder_class(name) for name in systems()}
-    assert {name: (encoder.system, encoder.objective) for name, encoder in encoders.items()} == {
-        name: (name, system.objective) for name, system in systems().items()
-    }
+def test_every_system_has_a_class_and_stages_that_share_the_epochs():
+    for name, system in systems().items():
+        assert encoder_class(name).system == name
+        assert sum(system.stages.values()) == pytest.approx(1)
 
 
 @every_system
@@ -129,11 +136,11 @@ def test_neighbours_in_a_batch_change_no_vector_and_no_gradient(system, dtype, t
     assert_near(gradients(encoder), of_all, tolerance)
 
 
-@every_system
+@every_stage
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_micro_batches_sum_to_the_losses_and_gradients_of_the_step(system, dtype, tolerance):
+def test_micro_batches_sum_to_the_losses_and_gradients_of_the_step(system, stage, dtype, tolerance):
     batch, encoder = ragged(system, SIZES * 3), small_encoder(system, dtype=dtype)
-    objective = ready_objective(encoder)
+    objective = ready_objective(encoder, stage)
     corrupted = objective.corrupt(batch, torch.Generator().manual_seed(1))
     counts = objective.counts(corrupted)
     whole = objective.losses(encoder, corrupted, counts)
@@ -155,9 +162,9 @@ def test_micro_batches_sum_to_the_losses_and_gradients_of_the_step(system, dtype
     assert_near(gradients(encoder), of_whole, tolerance)
 
 
-@every_system
-def test_the_same_seed_corrupts_alike(system):
-    batch, objective = ragged_batch([[64, 64, 64]] * 2), ready_objective(small_encoder(system))
+@every_stage
+def test_the_same_seed_corrupts_alike(system, stage):
+    batch, objective = ragged_batch([[64, 64, 64]] * 2), ready_objective(small_encoder(system), stage)
     first, again, other = (
         tensors(objective.corrupt(batch, torch.Generator().manual_seed(seed))) for seed in (3, 3, 4)
     )
@@ -172,11 +179,11 @@ def tensors(part: object) -> list[torch.Tensor]:
     return [tensor for value in vars(part).values() for tensor in tensors(value)]
 
 
-@every_system
+@every_stage
 @pytest.mark.parametrize("sizes", [[[1]], [[0]], [[0, 0, 0]], [[0], [1, 0]]])
-def test_losses_of_nearly_empty_patients_are_finite(system, sizes):
+def test_losses_of_nearly_empty_patients_are_finite(system, stage, sizes):
     batch, encoder = ragged(system, sizes), small_encoder(system)
-    objective = ready_objective(encoder)
+    objective = ready_objective(encoder, stage)
     corrupted = objective.corrupt(batch, torch.Generator().manual_seed(0))
 
     losses = objective.losses(encoder, corrupted, objective.counts(corrupted))
@@ -230,8 +237,8 @@ def train(module: torch.nn.Module, loss_of, steps: int) -> list[float]:
     return losses
 
 
-@learners
-def test_the_pretraining_of_eight_patients_is_learnt_by_heart(system):
+@pytest.mark.parametrize(("system", "stage"), [marked(*names) for names in STAGES])
+def test_the_pretraining_of_eight_patients_is_learnt_by_heart(system, stage):
     batch, encoder = (
         ragged(system, [[4, 3], [5], [2, 6], [3, 3, 3]] * 2),
         small_encoder(system, dtype=torch.float32),
@@ -239,7 +246,7 @@ def test_the_pretraining_of_eight_patients_is_learnt_by_heart(system):
     torch.manual_seed(0)
     encoder = encoder_class(system)(encoder.config)
     encoder.describe_tokens(made_up_tokens(VOCAB_SIZE))
-    objective = ready_objective(encoder)
+    objective = ready_objective(encoder, stage)
     corrupted = objective.corrupt(batch, torch.Generator().manual_seed(5))
     counts = objective.counts(corrupted)
 
@@ -249,7 +256,7 @@ def test_the_pretraining_of_eight_patients_is_learnt_by_heart(system):
     assert losses[-1] - least < 0.1 * (losses[0] - least)
 
 
-@learners
+@pytest.mark.parametrize("system", [marked(name) for name in systems()])
 def test_the_labels_of_eight_patients_are_learnt_by_heart(system):
     batch = ragged(system, [[4, 3], [5], [2, 6], [3, 3, 3]] * 2)
     torch.manual_seed(0)

@@ -10,11 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest_model.config import ModelConfig
+from nest_model.config import ModelConfig, Shortcuts
 from nest_model.data.packed import PackedBatch
 from nest_model.model.attention import plan_attention
 from nest_model.model.systems.gt_behrt.encoder import EDGE_TYPES, EdgePlan, GtBehrt, edge_types
-from nest_model.training.objectives.nam_mnp import MaskedAndMissingNodes, corrupt_graphs, nats_of_codes
+from nest_model.training.nodes import nats_of_codes
+from nest_model.training.objectives.mnp import MissingNodeGuesses, MissingNodes
+from nest_model.training.objectives.nam import MaskedNodeGuesses, MaskedNodes
 from nest_model.training.recipe import PRETRAINING
 from nest_model.training.trainer import parameter_groups
 from schemas.errors import NestError
@@ -34,8 +36,20 @@ def one_patient(*sets: list[int]) -> PackedBatch:
     return PackedBatch.from_events(events, torch.zeros(len(events)), counts, torch.tensor([len(sets)]), days)
 
 
-def corrupt(batch: PackedBatch, seed: int = 0, share: float = 0.3):
-    return corrupt_graphs(batch, torch.Generator().manual_seed(seed), share)
+def masked(batch: PackedBatch, seed: int = 0, share: float = 0.3) -> MaskedNodes:
+    objective = MaskedNodeGuesses(replace(CONFIG, token_mask_share=share))
+    return objective.corrupt(batch, torch.Generator().manual_seed(seed))
+
+
+def lacking(batch: PackedBatch, seed: int = 0) -> MissingNodes:
+    return MissingNodeGuesses(CONFIG).corrupt(batch, torch.Generator().manual_seed(seed))
+
+
+def events_by_set(batch: PackedBatch) -> list[list[int]]:
+    """Return the tokens of each set without its [CLS]."""
+    sets = [batch.tokens[first:end].tolist() for first, end in pairwise(batch.set_offsets.tolist())]
+    assert all(tokens[0] == CLS for tokens in sets)
+    return [tokens[1:] for tokens in sets]
 
 
 def test_edges_without_a_vector_for_each_pair_equal_edges_with_one_and_so_do_gradients():
@@ -99,44 +113,65 @@ def test_a_code_twice_in_a_set_is_one_node_and_an_unknown_code_each_time_another
 def test_a_missing_node_is_guessed_without_the_code_that_is_missing():
     """The guess stays what it is, whatever code was removed, and however often the set had it."""
     encoder = seeded(GtBehrt, CONFIG)
-    corrupted = corrupt(one_patient([7, 7, 9, 7], [8, 10]), share=0.0)
+    corrupted = lacking(one_patient([7, 7, 9, 7], [8, 10]))
     assert corrupted.lacking_sets.tolist() == [0, 1]
-    assert set(corrupted.batch.tokens.tolist()) & set(corrupted.missing.tolist()) == set()
-    hidden = {}
+    assert set(corrupted.batch.tokens.tolist()) & set(corrupted.hidden.tolist()) == set()
+    guesses = {}
     for code in (7, 11):  # in place of the code that the first set lacks
-        sets = [[code if token == corrupted.missing[0] else token for token in [7, 7, 9, 7]], [8, 10]]
-        again = corrupt(one_patient(*sets), share=0.0)
-        graphs, nodes = encoder.nodes(again.batch, encoder.kind_of_token[again.codes])
-        hidden[int(again.missing[0])] = encoder.sets(again.batch, graphs, nodes)
-    first, second = hidden.values()
-    assert len(hidden) == 2
+        sets = [[code if token == corrupted.hidden[0] else token for token in [7, 7, 9, 7]], [8, 10]]
+        again = lacking(one_patient(*sets))
+        guesses[int(again.hidden[0])] = MissingNodeGuesses(CONFIG).guesses(encoder, again)
+    first, second = guesses.values()
+    assert len(guesses) == 2
     assert torch.equal(first, second)
 
 
 @given(subjects, st.integers(0, 1000))
-def test_sets_of_two_codes_or_more_lack_one_and_no_masked_code_is_seen(sizes, seed):
+def test_masked_codes_are_not_seen_and_no_code_is_missing(sizes, seed):
     batch = ragged_batch(sizes, seed)
-    corrupted = corrupt(batch, seed)
-    lacking = dict(zip(corrupted.lacking_sets.tolist(), corrupted.missing.tolist(), strict=True))
-    masked = set(corrupted.masked_rows.tolist())
-    for index in range(batch.sets):
-        before = batch.tokens[batch.set_offsets[index] + 1 : batch.set_offsets[index + 1]].tolist()
-        codes = {token for token in before if token > MASK}
-        rows = range(*corrupted.batch.set_offsets[index : index + 2].tolist())
-        after, names = corrupted.batch.tokens[rows.start : rows.stop].tolist(), corrupted.codes[list(rows)]
-        assert after[0] == CLS
-        assert (index in lacking) == (bool(codes) and len(codes) + before.count(UNK) > 1)
+    corrupted = masked(batch, seed)
+    unmasked = replace(corrupted.batch, tokens=corrupted.codes)
+    for before, after in zip(events_by_set(batch), events_by_set(unmasked), strict=True):
+        assert sorted(token for token in after if token > MASK) == sorted({t for t in before if t > MASK})
         assert after.count(UNK) == before.count(UNK)
-        seen = [token for token in after if token > MASK]
-        hidden = [int(corrupted.codes[row]) for row in rows if row in masked]
-        assert after.count(MASK) == len(hidden)
-        assert sorted([*seen, *hidden, *([lacking[index]] if index in lacking else [])]) == sorted(codes)
-        assert all(a in (MASK, b) for a, b in zip(after, names.tolist(), strict=True))
+    is_masked = torch.zeros_like(corrupted.codes, dtype=torch.bool)
+    is_masked[corrupted.masked_rows] = True
+    assert (corrupted.codes[is_masked] > MASK).all()
+    assert torch.equal(corrupted.batch.tokens, corrupted.codes.masked_fill(is_masked, MASK))
+    assert torch.equal(corrupted.hidden, corrupted.codes[is_masked])
+
+
+@given(subjects, st.integers(0, 1000))
+def test_sets_of_two_nodes_or_more_lack_one_and_no_node_is_masked(sizes, seed):
+    batch = ragged_batch(sizes, seed)
+    corrupted = lacking(batch, seed)
+    missing = dict(zip(corrupted.lacking_sets.tolist(), corrupted.hidden.tolist(), strict=True))
+    for index, (before, after) in enumerate(
+        zip(events_by_set(batch), events_by_set(corrupted.batch), strict=True)
+    ):
+        codes = {token for token in before if token > MASK}
+        assert (index in missing) == (bool(codes) and len(codes) + before.count(UNK) > 1)
+        others = codes - {missing[index]} if index in missing else codes
+        assert sorted(after) == sorted([*others, *[UNK] * before.count(UNK)])
+
+
+@given(subjects, st.integers(0, 1000))
+def test_the_nodes_of_sets_alone_are_those_among_all_nodes_and_so_are_gradients(sizes, seed):
+    batch, gradients = ragged_batch(sizes, seed), []
+    for is_pruned in (True, False):
+        config = replace(CONFIG, shortcuts=Shortcuts(pruned_last_layer=is_pruned))
+        encoder = seeded(GtBehrt, config, seed)
+        read = encoder.read(batch, batch.cls_rows)
+        rows = read.hidden_states[read.place]
+        (rows * torch.linspace(-1, 1, rows.numel()).view_as(rows)).sum().backward()
+        gradients.append([rows.detach(), *(weight.grad for weight in encoder.parameters())])
+    for pruned, whole in zip(*gradients, strict=True):
+        torch.testing.assert_close(pruned, whole, rtol=0, atol=1e-12)
 
 
 def test_a_masked_node_keeps_its_kind_and_nothing_else_of_its_code():
     batch, encoder = one_patient([7, 8, 9, 10, 11, 12]), seeded(GtBehrt, CONFIG)
-    corrupted = corrupt(batch, share=0.5)
+    corrupted = masked(batch, share=0.5)
     row = int(corrupted.masked_rows[0])
     kinds = encoder.kind_of_token[corrupted.codes]
     same_kind = torch.arange(5, VOCAB_SIZE)[encoder.kind_of_token[5:] == kinds[row]]
@@ -151,26 +186,25 @@ def test_a_masked_node_keeps_its_kind_and_nothing_else_of_its_code():
     assert float((nam(same_kind[0]) - nam(other_kind[0])).detach().abs().max()) > 1e-6
 
 
-def test_losses_are_means_over_masked_and_missing_nodes_of_the_vocabulary_by_the_tied_head():
+def test_losses_are_means_over_hidden_nodes_of_the_vocabulary_by_the_tied_head():
     batch, encoder = ragged_batch([[4, 6], [5, 0, 3]]), seeded(GtBehrt, CONFIG)
-    objective = MaskedAndMissingNodes(replace(CONFIG, mlm_weight=0.5))
-    corrupted = objective.corrupt(batch, torch.Generator().manual_seed(0))
-    losses = objective.losses(encoder, corrupted, objective.counts(corrupted))
-
-    graphs, nodes = encoder.nodes(corrupted.batch, encoder.kind_of_token[corrupted.codes])
-    masked = nodes[graphs.node_of_row[corrupted.masked_rows]]
-    missing = encoder.missing_node(encoder.sets(corrupted.batch, graphs, nodes)[corrupted.lacking_sets])
-    nam, mnp = (
-        torch.nn.functional.cross_entropy(rows @ encoder.embedding.weight.T, tokens)
-        for rows, tokens in ((masked, corrupted.masked), (missing, corrupted.missing))
-    )
-    for name, loss in {"nam": nam, "mnp": mnp, "loss": 0.5 * nam + mnp}.items():
-        torch.testing.assert_close(losses[name], loss.detach() if name != "loss" else loss)
+    nam, mnp = masked(batch), lacking(batch)
+    graphs, nodes = encoder.nodes(nam.batch, encoder.kind_of_token[nam.codes])
+    sets = encoder.read(mnp.batch, mnp.batch.cls_rows[mnp.lacking_sets])
+    for objective, corrupted, vectors in (
+        (MaskedNodeGuesses(CONFIG), nam, nodes[graphs.node_of_row[nam.masked_rows]]),
+        (MissingNodeGuesses(CONFIG), mnp, encoder.missing_node(sets.hidden_states[sets.place])),
+    ):
+        losses = objective.losses(encoder, corrupted, objective.counts(corrupted))
+        expected = torch.nn.functional.cross_entropy(vectors @ encoder.embedding.weight.T, corrupted.hidden)
+        assert losses.keys() == {"loss", objective.name}
+        torch.testing.assert_close(losses["loss"], expected)
+        torch.testing.assert_close(losses[objective.name], expected.detach())
 
 
 def test_a_constant_guess_is_a_share_of_all_holders_or_of_those_of_a_kind():
     holders = np.array([9.0] * 5 + [1, 3, 4, 8])
-    shares = np.exp(-nats_of_codes(holders)[5:])
+    shares = np.exp(-nats_of_codes(holders, np.zeros(9, dtype=int))[5:])
     np.testing.assert_allclose(shares, [1 / 16, 3 / 16, 4 / 16, 8 / 16])
     of_kinds = np.exp(-nats_of_codes(holders, np.array([4] * 5 + [0, 0, 1, 1]))[5:])
     np.testing.assert_allclose(of_kinds, [1 / 4, 3 / 4, 4 / 12, 8 / 12])
