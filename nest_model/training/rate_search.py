@@ -73,7 +73,14 @@ def train(
     trials = [_Trial(_with_rate(recipe, factor)) for factor in recipe.rate_factors]
     for number, trial in enumerate(trials):
         log.info("learning rate %g: trial %d of %d", trial.recipe.learning_rate, number + 1, len(trials))
-        trial.run(make_another() if number else task, runtime, seed=seed, states=states, epochs=trial_epochs)
+        trial.run(
+            make_another() if number else task,
+            runtime,
+            seed=seed,
+            states=states(trial.recipe),
+            epochs=trial_epochs,
+            first_epoch=first_epoch,
+        )
         runtime.telemetry.trial(number, trial.numbers)
     best = min(trials, key=lambda trial: trial.objective)
     if best.failure is not None:
