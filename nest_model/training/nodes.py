@@ -57,6 +57,7 @@ class NodeObjective(Objective):
 
     name: ClassVar[str]  # of its loss
     knows_kind: ClassVar[bool]  # whether the kind of a hidden node is seen
+    unread_weights: ClassVar[tuple[str, ...]] = ()
     last_evaluation = None
 
     def __init__(self, config: ModelConfig) -> None:

@@ -64,6 +64,9 @@ class Pretraining:
         self._fabric, self._telemetry = runtime.fabric, runtime.telemetry
         self.examples = PretrainingExamples.of(patients, encoder.config, recipe.examples_per_step)
         objective.fit(encoder, self.examples.packed(self.examples.train))
+        for name, weight in encoder.named_parameters():
+            if name.startswith(objective.unread_weights):
+                weight.requires_grad_(False)
         self.module = _PretrainingModule(encoder, objective.target(encoder))
         self.fresh_weights: tuple[nn.Parameter, ...] = ()  # all weights are fresh, so none is special
         if recipe.starts_at_shares:

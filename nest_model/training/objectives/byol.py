@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Generator, Tensor
@@ -55,6 +55,7 @@ class MaskedWindows:
 class GuessedWindows:
     """BYOL on windows. It holds the target, which begins as a copy of the first encoder it is asked for."""
 
+    unread_weights: ClassVar[tuple[str, ...]] = ()
     last_evaluation = None
 
     def __init__(self, config: ModelConfig) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Generator, Tensor
 
@@ -21,6 +21,7 @@ class MaskedTokens:
     """MLM with the config's weight and share; the config masks no set."""
 
     config: ModelConfig
+    unread_weights: ClassVar[tuple[str, ...]] = ()
     last_evaluation = None
 
     def target(self, encoder: Encoder) -> None:

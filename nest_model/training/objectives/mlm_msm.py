@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -37,6 +37,7 @@ class MaskedTokensAndSets:
     """
 
     config: ModelConfig
+    unread_weights: ClassVar[tuple[str, ...]] = ()
 
     @property
     def last_evaluation(self) -> "MaskedSets":

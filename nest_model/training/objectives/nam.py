@@ -47,6 +47,7 @@ class MaskedNodeGuesses(NodeObjective):
 
     name = "nam"
     knows_kind = True
+    unread_weights = ("join.", "join_norm.", "blocks.", "missing_node.")  # BERT, for which it is no task
 
     def corrupt(self, batch: PackedBatch, generator: Generator) -> MaskedNodes:
         """Keep each code of a set once, and mask the share of them that the config has for tokens."""

@@ -5,7 +5,7 @@ Steinberg et al., MOTOR (ICLR 2024), section 3: piecewise exponential survival t
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ FIT_SEED = 2024  # of the points of these patients
 class TimeToEvent:
     """The times to the events that the training patients' records are most undecided about."""
 
+    unread_weights: ClassVar[tuple[str, ...]] = ()
     last_evaluation = None
 
     def __init__(self, config: ModelConfig) -> None:

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 from nest_model.__main__ import main
-from nest_model.commands import finetune as finetune_module
-from nest_model.commands import pretrain as train_module
 from nest_model.commands.finetune import finetune_seeds
 from nest_model.commands.pretrain import pretrain_seeds
 from nest_model.data.predictions import probe_predictions, read_predictions
@@ -20,6 +18,8 @@ from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import score
 from nest_model.report import results_table, write_report
 from nest_model.report.tasks import predictions_path
+from nest_model.training import rate_search
+from nest_model.training.rate_search import fit
 from nest_model.training.recipe import PRETRAINING, Recipe
 from nest_model.training.seeds import (
     list_other_seeds,
@@ -87,14 +87,12 @@ def results(root: Path) -> list[dict]:
 def trained_seeds(monkeypatch) -> list[int]:
     """Return the seeds with which trainings were started, in order."""
     seeds: list[int] = []
-    for module in (finetune_module, train_module):
-        fit = module.fit
 
-        def watched(*arguments, seed, fit=fit, **options):
-            seeds.append(seed)
-            return fit(*arguments, seed=seed, **options)
+    def watched(*arguments, seed, **options):
+        seeds.append(seed)
+        return fit(*arguments, seed=seed, **options)
 
-        monkeypatch.setattr(module, "fit", watched)
+    monkeypatch.setattr(rate_search, "fit", watched)
     return seeds
 
 
