@@ -10,7 +10,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.models import cohort_models, pretrain
+from assets.models import cohort_models, common, pretrain
 from assets.resources import Workspace
 from assets.runtime.code_version import ROOT, code_version
 from schemas.cards import StepCard
@@ -57,8 +57,7 @@ def test_training_command_gets_step_key_and_threads(start_training, build, monke
     assert first["--threads"] in ("1", "2")
     assert start_training(build("mimic")) == first
     assert start_training(build("mimic"), seed=2)["--key"] != first["--key"]
-    for module in MODULES:
-        monkeypatch.setattr(module, "code_version", lambda *_, **__: "other code")
+    monkeypatch.setattr(common, "code_version", lambda *_, **__: "other code")
     assert start_training(build("mimic"))["--key"] != first["--key"]
 
 
