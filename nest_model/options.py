@@ -23,7 +23,7 @@ All of them are the whole encoder, of any system.
 FIELDS = {"position": "cse_position"}
 """Options whose name differs from the field of the model's config."""
 
-OF_DATA = ("leave_out_last_set",)
+OF_DATA = ("leave_out_last_set", "patient_share")
 """Options about what is read, which are no field of the model's config."""
 
 
@@ -126,6 +126,13 @@ class PretrainingOptions(Options):
     leave_out_last_set: bool | None = Field(
         None,
         description="do not read each patient's last filled set, so that a later model can be trained to predict it",
+    )
+    patient_share: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="share of the training and validation patients to learn from, drawn with the seed, in as many "
+        "steps as all of them would have (default: 1)",
     )
     time2vec: Literal["hours", "days", "hours+days", "none"] | None = Field(
         None,

@@ -13,6 +13,7 @@ from assets.metadata import pictures_metadata
 from assets.models.common import (
     COMMAND_LINE,
     RESEARCH_TEAM,
+    TRAINING,
     boosting_code,
     finetuning_code,
     flags,
@@ -43,6 +44,7 @@ def finetuning_asset(source: str, cohort: str) -> dg.AssetsDefinition:
         deps=[f"{source}_seqset", f"{source}_nest", f"{cohort}_labels"],
         group_name=f"{source}_models",
         kinds={"pytorch"},
+        op_tags=TRAINING,
         code_version=finetuning_code("nest"),
         description=f"NEST fine-tuned on the labels of {cohort}, with predictions for every split.",
         owners=RESEARCH_TEAM,

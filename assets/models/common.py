@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from assets.metadata import column_schema, pictures_metadata
 from assets.runtime.child_process import StoppedError
 from assets.runtime.code_version import code_version
+from assets.runtime.executor import TRAINING_TAG
 from nest_model.systems import PACKAGE, systems
 from schemas.cards import FAILED, StepCard
 from schemas.errors import NestError
@@ -20,6 +21,8 @@ from schemas.markdown import markdown_table
 from schemas.settings import Settings
 
 RESEARCH_TEAM = ["team:research"]
+TRAINING = {TRAINING_TAG: "torch"}
+"""The tags of a step that trains a model of torch."""
 COMMAND_LINE = "nest_model.commands.parser"
 
 

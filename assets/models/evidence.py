@@ -9,6 +9,7 @@ import dagster as dg
 from assets.models.common import (
     COMMAND_LINE,
     RESEARCH_TEAM,
+    TRAINING,
     boosting_code,
     comparison_metadata,
     encoder_module,
@@ -84,6 +85,7 @@ def pretraining_asset(source: str, row: Row) -> dg.AssetsDefinition:
         deps=[f"{source}_{table}" for table in TABLES],
         group_name=f"{source}_evidence_{row.part}",
         kinds={"pytorch"},
+        op_tags=TRAINING,
         code_version=pretraining_code(row.system),
         description=f"{row.title}, pretrained. {row.about}",
         owners=RESEARCH_TEAM,
@@ -116,7 +118,8 @@ def cell_asset(source: str, row: Row, task: str) -> dg.AssetsDefinition:
         code_version=boosting_code() if row.system is None else finetuning_code(row.system),
         description=f"{row.title} on {task}: the same patients, cut and search as every other row. {row.about}",
         owners=RESEARCH_TEAM,
-        op_tags={"dagster/priority": "-1"},  # all pretrainings first
+        # all pretrainings first
+        op_tags={"dagster/priority": "-1"} | ({} if row.system is None else TRAINING),
     )
     @with_clear_errors
     def cell(

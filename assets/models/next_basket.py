@@ -8,6 +8,7 @@ import dagster as dg
 from assets.models.common import (
     COMMAND_LINE,
     RESEARCH_TEAM,
+    TRAINING,
     comparison_metadata,
     flags,
     metrics_metadata,
@@ -55,7 +56,10 @@ def system_asset(name: str) -> dg.AssetsDefinition:
         ),
         description=f"{system.about} Tuned on validation users, scored on test users.",
         owners=RESEARCH_TEAM,
-        op_tags={"dagster/priority": "-1"},  # the pretraining, for which most systems wait, starts first
+        op_tags={
+            "dagster/priority": "-1",
+            **TRAINING,
+        },  # the pretraining, for which most systems wait, starts first
     )
     @with_clear_errors
     def recommendations(

@@ -9,6 +9,7 @@ import dagster as dg
 from assets.metadata import pictures_metadata
 from assets.models.common import (
     RESEARCH_TEAM,
+    TRAINING,
     flags,
     metrics_metadata,
     model_folder_metadata,
@@ -45,6 +46,7 @@ def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg
         deps=[f"{source}_{table}" for table in TABLES],
         group_name=f"{source}_models",
         kinds={"pytorch"},
+        op_tags=TRAINING,
         code_version=pretraining_code("nest"),
         description=(
             "NEST pretrained on the training patients (MLM + MSM), stopped early on the validation patients."

@@ -20,6 +20,7 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.multiprocess import MultiprocessExecutor
 
 from assets.cohort_files import FAULTS
+from assets.resources import has_gpu
 from assets.results import command, written_to
 from assets.runtime.instance import ENVIRONMENT_TAG, NestInstance, holder_tags, report_dead_runs, workspace_of
 from assets.runtime.materialize import errors_as_failures
@@ -40,6 +41,10 @@ PRELOADED = [
     "schemas.expectations.validation",
     "nest_model.report.previews",
 ]
+
+
+TRAINING_TAG = "nest/training"
+"""The tag of a step that trains on a GPU if there is one, with any value."""
 
 
 class _ExclusiveExecutor(MultiprocessExecutor):
@@ -152,9 +157,13 @@ def run_environment(settings: Settings) -> str:
 
 @dg.executor(name="exclusive_executor", requirements=dg.multiple_process_executor_requirements())
 def exclusive_executor(_: dg.InitExecutorContext) -> MultiprocessExecutor:
-    """Run two steps at a time, in a process each: two small trainings of one thread each fill two cores."""
+    """Run two steps at a time, in a process each: two small trainings of one thread each fill two cores.
+
+    On a GPU one training runs at a time, since it may take all of its memory.
+    """
     return _ExclusiveExecutor(
         max_concurrent=2,
+        tag_concurrency_limits=[{"key": TRAINING_TAG, "limit": 1}] if has_gpu() else [],
         retries=RetryMode.ENABLED,
         start_method="forkserver",
         explicit_forkserver_preload=PRELOADED,

@@ -431,6 +431,7 @@ def _pretrain(*, model: str, system: str, **values: Any) -> None:
             model=preset,
             system=system,
             leave_out_last_set=bool(options.leave_out_last_set),
+            patient_share=options.patient_share or 1.0,
             **changes,
             **arguments,
         )

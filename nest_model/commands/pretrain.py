@@ -68,6 +68,7 @@ def pretrain(
     runtime: Runtime,
     recipe: Mapping[str, Any] = MappingProxyType({}),
     leave_out_last_set: bool = False,
+    patient_share: float = 1.0,
     key: str = "",
     skip_finished: bool = False,
     **changes: Any,
@@ -80,6 +81,7 @@ def pretrain(
         position: the config's `cse_position`; None: the preset's.
         recipe: changes to the preset's recipe; None keeps the preset's value.
         leave_out_last_set: do not read each patient's last filled set.
+        patient_share: of the training and validation patients, see `PretrainingPatients.with_share`.
         key: the caller's key of inputs and code; saved states with another key are ignored.
         skip_finished: skip a model that an identical training has already finished.
         changes: changes to the preset's model config.
@@ -94,13 +96,17 @@ def pretrain(
     start_time, fabric = time.monotonic(), runtime.fabric
     if model == "auto":
         model = "tiny" if fabric.device.type == "cpu" else "paper"
-    patients = PretrainingPatients.read(seqset, subjects, leave_out_last_set=leave_out_last_set)
+    all_patients = PretrainingPatients.read(seqset, subjects, leave_out_last_set=leave_out_last_set)
+    patients = all_patients.with_share(patient_share, seed)
     if position is not None:
         changes["cse_position"] = position
     tokens = read_tokens(vocab, patients.seqsets.vocab_sha256)
     config = ModelConfig.preset(model, len(tokens), system=system, **changes)
-    preset_recipe = pretraining_recipe(model, system).for_examples(len(patients.train))
-    run = PretrainingRun(system, model, config, preset_recipe.with_changes(**recipe), seed, patients, tokens)
+    preset_recipe = pretraining_recipe(model, system).for_examples(len(all_patients.train))
+    recipe_used = preset_recipe.with_changes(**recipe)
+    if patient_share < 1:
+        recipe_used = recipe_used.with_steps_of(len(all_patients.train), len(patients.train))
+    run = PretrainingRun(system, model, config, recipe_used, seed, patients, tokens)
     run_key, outputs = run.key(key), [out / name for name in checkpoint.FILES]
     states = StateFolder(out / "state", run_key)
     if skip_finished and (content := finished_metrics(out, run_key, outputs, fabric)):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from nest_model.data.mixing import bits, mix
+from nest_model.data.mixing import is_in_share
 from nest_model.data.predictions import classes_of, truth_table
 from schemas.contract import read_table, write_table
 from schemas.tables.labels import Task, labels_schema, predictions_schema, read_task
@@ -63,8 +63,8 @@ class Labels:
         """
         if share >= 1:
             return self
-        place = mix(mix(np.full(len(self), seed)) ^ bits(self.subject_id)) / 2.0**64
-        return self.take(np.flatnonzero((place < share) | (self.split == "test")))
+        is_taken = is_in_share(self.subject_id, share, seed) | (self.split == "test")
+        return self.take(np.flatnonzero(is_taken))
 
     def truth(self, classes: Sequence[str]) -> np.ndarray:
         """Return bool [rows, classes]; a bool task has one column, "true"."""

@@ -15,3 +15,10 @@ def mix(numbers: np.ndarray) -> np.ndarray:
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: np.ndarray = values ^ (values >> np.uint64(31))
     return mixed
+
+
+def is_in_share(names: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Return which names a share has by a hash of each and the seed, bool [names]; a larger share has them too."""
+    place = mix(mix(np.full(len(names), seed)) ^ bits(names)) / 2.0**64
+    in_share: np.ndarray = place < share
+    return in_share

@@ -23,6 +23,7 @@ ALT = {
     "auroc": "AUROC of every row and task with intervals; the numbers are in the tables",
     "average_precision": "AP of every row and task with intervals; the numbers are in the tables",
     "labels": "AP of each task by the share of labelled patients that a model learns from",
+    "patients": "AP of each task by the share of patients that NEST is pretrained on",
     "cost": "Mean AP over the tasks by the FLOP of a row",
 }
 
@@ -94,9 +95,9 @@ def all_pictures(metrics: Mapping[str, Any]) -> dict[str, Figure]:
             figures_by_name[metric] = pictures.scores(
                 tasks, systems, metric=metric, words=f"{words}, 95 % interval"
             )
-    curves = label_curves(metrics)
-    if curves:
-        figures_by_name["labels"] = pictures.curves(curves, x="Labelled patients, share", y="AP")
+    for part, x in CURVES.items():
+        if curves := share_curves(metrics, part):
+            figures_by_name[part] = pictures.curves(curves, x=x, y="AP")
     means = mean_scores(metrics, "average_precision")
     points = [row for row in systems if "costs" in row and row["name"] in means]
     if len(points) > 1:
@@ -105,12 +106,20 @@ def all_pictures(metrics: Mapping[str, Any]) -> dict[str, Figure]:
 
 
 FROZEN_TITLE = "NEST, frozen"
+CURVES = {"labels": "Labelled patients, share", "patients": "Patients of the pretraining, share"}
+"""The parts that are curves over shares of patients, and what is on their axis."""
 
 
-def label_curves(metrics: Mapping[str, Any]) -> dict[str, dict[str, list[tuple[float, Mapping[str, Any]]]]]:
-    """Return by task and model the AP at each share of labels; empty unless a model has two shares."""
+def share_curves(
+    metrics: Mapping[str, Any], part: str
+) -> dict[str, dict[str, list[tuple[float, Mapping[str, Any]]]]]:
+    """Return by task and model the AP at each share of patients; empty unless a model has two shares.
+
+    Args:
+        part: one of CURVES.
+    """
     titles = {row["name"]: row["title"] for row in metrics["rows"]}
-    shares = {row["name"]: (row["whole"], row["share"]) for row in rows_of(metrics, "labels")}
+    shares = {row["name"]: (row["whole"], row["share"]) for row in rows_of(metrics, part)}
     wholes = {whole for whole, _ in shares.values()}
     shares |= {name: (name, 1.0) for name in wholes if name in titles}
     curves: dict[str, dict[str, list[tuple[float, Mapping[str, Any]]]]] = {}
@@ -230,5 +239,6 @@ PARTS = {
     "finetuning": "Fine-tuned otherwise",
     "pretraining": "Built and pretrained otherwise",
     "labels": "With fewer labels",
+    "patients": "Pretrained on fewer patients",
 }
 """The tables of the page."""

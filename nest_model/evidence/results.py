@@ -62,8 +62,8 @@ def _trials(
 def _row(layout: Layout, names: Names, row: Row, costs: Costs) -> dict[str, Any]:
     """Return what is said of a row whatever the task: what it is, what it costs, what its pretraining learnt."""
     about: dict[str, Any] = {"name": row.name, "title": row.title, "about": row.about, "part": row.part}
-    if row.part == "labels":
-        return about | {"share": row.labelled_share, "whole": row.whole}
+    if row.share is not None:
+        about |= {"share": row.share, "whole": row.whole}
     if not (pretraining := _pretraining(layout, names, row)):
         return about
     has_model = "validation" in pretraining

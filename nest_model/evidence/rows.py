@@ -16,9 +16,9 @@ from nest_model.systems import systems
 from schemas.errors import NestError
 from schemas.near_names import near_name
 
-Part = Literal["systems", "pretraining", "finetuning", "objectives", "labels"]
+Part = Literal["systems", "pretraining", "finetuning", "objectives", "labels", "patients"]
 """Which table of the page a row stands in: systems; ablations that are pretrained anew; ablations of the fine-tuning;
-objectives, which are judged without a task; models that learn from fewer labels."""
+objectives, which are judged without a task; models that learn from fewer labels, or pretrained on fewer patients."""
 
 ABLATED_ON = ("mimic_mortality", "mimic_readmission", "mimic_long_stay")
 """The cohorts of the paper's ablations."""
@@ -53,6 +53,13 @@ class Row:
     def labelled_share(self) -> float:
         """The share of the labelled patients it learns from."""
         return float(self.finetuning.get("labelled-share", 1))
+
+    @property
+    def share(self) -> float | None:
+        """The share of a row of a curve: of the labelled patients, or of those it is pretrained on."""
+        if self.part == "labels":
+            return self.labelled_share
+        return float((self.pretraining or {})["patient-share"]) if self.part == "patients" else None
 
     @property
     def has_cells(self) -> bool:
@@ -203,6 +210,48 @@ FEWER_LABELS = tuple(
 )
 """How many labels a model needs before it beats counting."""
 
+FEWER_PATIENTS = tuple(
+    Row(
+        f"patients_{100 * share:02.0f}_nest",
+        f"NEST, pretrained on {share:.0%} of the patients",
+        f"NEST pretrained on {share:.0%} of the training and validation patients, in as many steps as on all; its "
+        "tasks have all labels.",
+        part="patients",
+        pretraining={"patient-share": f"{share:g}"},
+        whole="nest",
+        is_default=share in (1 / 16, 1 / 4),
+    )
+    for share in (1 / 16, 1 / 8, 1 / 4, 1 / 2)
+)
+"""What more patients to pretrain on are worth."""
+
+POSITIONS = tuple(
+    Row(f"positions_{name}", title, about, part="pretraining", pretraining=flags, is_default=False)
+    for name, title, about, flags in (
+        ("index", "Sets by index", "Sets have positions by their number.", {"position": "index"}),
+        (
+            "days",
+            "Sets by days",
+            "Sets have positions by the days since the first.",
+            {"position": "days_since_first"},
+        ),
+        (
+            "gaps",
+            "Sets by gaps",
+            "Sets have positions by the days since the one before.",
+            {"position": "days_since_prior"},
+        ),
+        ("unordered", "− hours", "The events of a set have no order.", {"set-position": "none"}),
+        (
+            "time2vec",
+            "+ Time2Vec",
+            "Learned embeddings of hours and days are added.",
+            {"time2vec": "hours+days"},
+        ),
+    )
+)
+"""Other positions of sets and events; which of them is NEST's own depends on the preset."""
+
 STUDY = {"layers": "3", "epochs": "10", "own-set-weight": "0"}
 OBJECTIVES = tuple(
     Row(f"objective_{name}", title, about, part="objectives", pretraining=STUDY | flags)
@@ -249,7 +298,9 @@ def all_rows() -> tuple[Row, ...]:
         *FINETUNED_OTHERWISE,
         *BUILT_OTHERWISE,
         *OBJECTIVES,
+        *POSITIONS,
         *FEWER_LABELS,
+        *FEWER_PATIENTS,
     )
 
 

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from torch import Generator
 
 from nest_model.config import ModelConfig
+from nest_model.data.mixing import is_in_share
 from nest_model.data.packed import PackedBatch, pack, seed_of
 from nest_model.data.selection import (
     ContextCut,
@@ -73,6 +74,24 @@ class PretrainingPatients:
                 "no patient of the validation split has a set; the training loss decides when to stop."
             )
         return cls(seqsets, train, val, leave_out_last_set)
+
+    def with_share(self, share: float, seed: int) -> "PretrainingPatients":
+        """Return a share of the training and validation patients, of whom those of a share are in every larger one.
+
+        Raises:
+            NestError: no training patient is in the share.
+        """
+        if share >= 1:
+            return self
+        train, val = (
+            rows[is_in_share(self.seqsets.subject_id[self.seqsets.subject_offsets[rows]], share, seed)]
+            for rows in (self.train, self.val)
+        )
+        if not len(train):
+            raise NestError(
+                f"patient_share {share:g}: no training patient is in the share; take a larger one."
+            )
+        return replace(self, train=train, val=val)
 
     def select(self, subject_rows: np.ndarray) -> Selection:
         """Select all that is read of these patients."""

@@ -65,7 +65,9 @@ def test_a_folder_is_all_that_a_new_system_needs(folder: Path, tmp_path: Path):
 def test_a_new_systems_recipe_is_its_own(folder: Path):
     init = folder / "__init__.py"
     assert pretraining_recipe("paper", "orderless") == PRETRAINING["paper"]
-    init.write_text(init.read_text().replace("absent=", 'recipes={"paper": {"decay": "cosine"}},\n    absent='))
+    init.write_text(
+        init.read_text().replace("absent=", 'recipes={"paper": {"decay": "cosine"}},\n    absent=')
+    )
     sys.modules.pop(NAME)
     systems.cache_clear()
     assert pretraining_recipe("paper", "orderless") == PRETRAINING["paper"].with_changes(decay="cosine")

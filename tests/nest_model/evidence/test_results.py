@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nest_model.data.predictions import read_predictions
-from nest_model.evidence.page import label_curves, render, sentences
+from nest_model.evidence.page import render, sentences, share_curves
 from nest_model.evidence.report import write_evidence
 from nest_model.evidence.results import evidence
 from nest_model.evidence.rows import Names, rows_by_name
@@ -155,10 +155,21 @@ def test_a_curve_over_labels_has_a_point_for_each_share_and_one_for_all(layout):
     for place, name in enumerate(shares):
         copy_cell(layout, name, seed=place, noise=2.0)
     metrics = evidence(layout, [*ROWS, *(table[name] for name in shares)], [TASK])
-    (curves,) = label_curves(metrics).values()
+    (curves,) = share_curves(metrics, "labels").values()
     assert [share for share, _ in curves["LightGBM, counts"]] == [0.05, 0.25, 1.0]
     assert "NEST" not in curves, "one point is no curve"
     assert "<svg" in render(metrics)
+
+
+def test_shares_of_the_pretrainings_patients_are_a_curve_that_ends_with_nest(layout):
+    table = rows_by_name()
+    shares = ["patients_06_nest", "patients_25_nest"]
+    for place, name in enumerate(shares):
+        copy_cell(layout, name, seed=place, noise=2.0)
+    metrics = evidence(layout, [*ROWS, *(table[name] for name in shares)], [TASK])
+    (curves,) = share_curves(metrics, "patients").values()
+    assert [share for share, _ in curves["NEST"]] == [0.0625, 0.25, 1.0]
+    assert "Pretrained on fewer patients" in render(metrics)
 
 
 def test_a_cell_without_a_card_is_not_shown_though_its_predictions_are_there(layout):
