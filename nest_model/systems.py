@@ -28,6 +28,7 @@ class System:
     # the epochs that each has
     stages: Mapping[str, float] = field(default_factory=lambda: {"mlm": 1.0})
     positions: str = "by row"  # what a model's card says of positions, if it is not NEST's
+    is_default: bool = True  # compared on the page of evidence where no systems are named
     # fields of a model's config it has no use for, at the values that say so
     absent: Mapping[str, Any] = field(default_factory=dict)
     # by preset, the fields of the model's config in which it differs from NEST's
@@ -43,6 +44,12 @@ WITHOUT_SETS: Mapping[str, Any] = MappingProxyType(
     {"msm_weight": 0.0, "own_set_weight": 0.0, "set_mask_share": 0.0, "tied_set_head": False}
 )
 """Fields that a system has no use for which never guesses a set, at the values that say so."""
+
+
+WITHOUT_TIMES: Mapping[str, Any] = MappingProxyType(
+    {"cse_position": "index", "set_position": None, "time2vec": None, "time2vec_scale": 1.0}
+)
+"""Fields that a system has no use for which reads no times, at the values that say so."""
 
 
 @cache

@@ -267,7 +267,7 @@ OBJECTIVES = tuple(
 def all_rows() -> tuple[Row, ...]:
     """Return every row in the order of the page."""
     others = [
-        Row(name, system.title, system.about, system=name, pretraining=OWN)
+        Row(name, system.title, system.about, system=name, pretraining=OWN, is_default=system.is_default)
         for name, system in systems().items()
         if name != "nest"
     ]

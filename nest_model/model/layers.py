@@ -19,10 +19,12 @@ BASE = 10_000.0
 class EncoderBlock(nn.Module):
     """A pre-norm block of attention and GeGLU with residuals: 4 d² + 3 d · d_ff + 2 d parameters."""
 
-    def __init__(self, d_model: int, heads: int, d_ff: int) -> None:
+    def __init__(
+        self, d_model: int, heads: int, d_ff: int, attention: "type[Attention] | None" = None
+    ) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(d_model, bias=False)
-        self.attention = Attention(d_model, heads)
+        self.attention = (attention or Attention)(d_model, heads)
         self.feed_forward_norm = nn.LayerNorm(d_model, bias=False)
         self.feed_forward = GeGLU(d_model, d_ff)
 
@@ -88,20 +90,25 @@ class Attention(nn.Module):
         self, rows: Tensor, plan: AttentionPlan, rotation: Tensor | None, query_rows: Tensor | None = None
     ) -> Tensor:
         """Return the attention output at the query rows; see EncoderBlock."""
-        query, key, value = self._project(rows, query_rows)
-        if rotation is not None:
-            query = rotate(query, rotation if query_rows is None else rotation.index_select(0, query_rows))
-            key = rotate(key, rotation)
+        query, key, value = self.project(self.query_key_value, rows, rotation, query_rows)
         outputs: Tensor = self.out(plan.attend(query, key, value).flatten(-2))
         return outputs
 
-    def _project(self, rows: Tensor, query_rows: Tensor | None) -> tuple[Tensor, ...]:
+    def project(
+        self, linear: nn.Linear, rows: Tensor, rotation: Tensor | None, query_rows: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return query, key and value that a layer of 3 · d_model outputs makes, the first two rotated."""
+        query, key, value = self._project(linear, rows, query_rows)
+        if rotation is not None:
+            query = rotate(query, rotation if query_rows is None else rotation.index_select(0, query_rows))
+            key = rotate(key, rotation)
+        return query, key, value
+
+    def _project(self, linear: nn.Linear, rows: Tensor, query_rows: Tensor | None) -> tuple[Tensor, ...]:
         if query_rows is None:
-            projected: tuple[Tensor, ...] = (
-                self.query_key_value(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
-            )
+            projected: tuple[Tensor, ...] = linear(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
             return projected
-        linear, widths = self.query_key_value, [rows.shape[1], 2 * rows.shape[1]]
+        widths = [rows.shape[1], 2 * rows.shape[1]]
         of_query, of_key_value = linear.weight.split(widths)
         query_bias, key_value_bias = (None, None) if linear.bias is None else linear.bias.split(widths)
         query = F.linear(take(rows, query_rows), of_query, query_bias).unflatten(-1, (self.heads, -1))

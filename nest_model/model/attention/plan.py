@@ -75,6 +75,19 @@ def plan_attention(
     return build(offsets, key_bias, query_offsets, is_causal=causal)
 
 
+def plan_cross_attention(
+    query_offsets: Tensor, offsets: Tensor, *, dtype: torch.dtype = torch.float32, backend: str | None = None
+) -> AttentionPlan:
+    """Plan attention of queries that are no rows to the rows of their piece.
+
+    Args:
+        query_offsets: i64 [pieces + 1] in queries; a piece may have none.
+        offsets: i64 [pieces + 1] in rows; no piece is empty.
+        dtype, backend: see `plan_attention`.
+    """
+    return BACKENDS[backend or fastest(offsets.device, dtype)](offsets, None, query_offsets)
+
+
 @lru_cache
 def fastest(device: torch.device, dtype: torch.dtype, *, causal: bool = False) -> str:
     """Return the fastest back-end for a device and dtype, measured once per process.

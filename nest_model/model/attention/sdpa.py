@@ -1,6 +1,8 @@
 """Attention that runs on any device: pieces sorted by length into buckets with little padding, a fused call each."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Self
 
@@ -12,6 +14,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from nest_model.model.gather import spread, take
 
 MAX_WASTE = 0.15  # largest share of empty key slots in a bucket
+
+AttendBucket = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""Attention in a bucket: query, key and value [pieces, heads, slots, d_head], and a mask as in SdpaPlan."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +90,14 @@ class SdpaPlan:
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attend within each piece; see AttentionPlan."""
+        return self.by_bucket(partial(_attend_bucket, is_causal=self.is_causal), query, key, value)
+
+    def by_bucket(self, attend: AttendBucket, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return what `attend` makes of each bucket of pieces, [queries, heads, d_head]."""
         if not len(query):
             return query
         inputs = (self.queries.fill(query), self.keys.fill(key), self.keys.fill(value))
-        return self.queries.empty(
-            [_attend_bucket(*bucket, self.is_causal) for bucket in zip(*inputs, self.masks, strict=True)]
-        )
+        return self.queries.empty([attend(*bucket) for bucket in zip(*inputs, self.masks, strict=True)])
 
 
 def bucket_cuts(falling_lengths: np.ndarray) -> list[int]:
@@ -124,7 +131,9 @@ def _masks(keys: Slots, key_bias: Tensor | None) -> tuple[Tensor | None, ...]:
     )
 
 
-def _attend_bucket(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
+def _attend_bucket(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, is_causal: bool
+) -> Tensor:
     if mask is None:
         return fused_attention(query, key, value, is_causal=is_causal)
     mask = mask.to(torch.promote_types(query.dtype, torch.float32))
