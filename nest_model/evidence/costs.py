@@ -1,5 +1,6 @@
 """What a system costs: its parameters, and the floating-point operations of reading a row."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from nest_model.data.packed import pack
 from nest_model.data.selection import limit_context, whole_subjects
@@ -18,6 +19,26 @@ from schemas.contract import read_table
 from schemas.tables.events import SUBJECTS
 
 PATIENTS = 12
+
+Shape = Sequence[int]
+
+
+def flop_counter() -> FlopCounterMode:
+    """Return a counter of the floating-point operations of matrix products and attention, on any device."""
+    # torch itself counts attention on a GPU alone
+    forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    return FlopCounterMode(display=False, custom_mapping={forward: _forward, backward: _backward})
+
+
+def _forward(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
+    count: int = sdpa_flop_count(query, key, value)
+    return count
+
+
+def _backward(gradient: Shape, query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
+    count: int = sdpa_backward_flop_count(gradient, query, key, value)
+    return count
 
 
 class Costs:
@@ -54,7 +75,7 @@ class Costs:
             for name, weight in encoder.named_parameters()
             if not name.startswith(kind.unused_in_tasks)
         )
-        with FlopCounterMode(display=False) as counter:
+        with flop_counter() as counter:
             encoder.patients(batch).sum().backward()
         flops = counter.get_total_flops() / len(batch.tokens)
         return {
