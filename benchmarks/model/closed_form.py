@@ -9,8 +9,8 @@ normalizer is one more column (0.1639 with and without).
 
 from collections.abc import Callable
 
-from benchmarks.model.cores.nystromformer import ITERATIONS
 from benchmarks.model.sizes import Sizes
+from nest_model.model.systems.nystromformer.encoder import ITERATIONS
 
 
 def parameters(model: str, sizes: Sizes) -> int:

@@ -10,6 +10,8 @@ from nest_model.options import PretrainingOptions
 from nest_model.systems import systems
 from schemas.errors import NestError
 
+FLAT = ("bert", "core_behrt", "cehr_bert", "motor", "longformer", "performer", "nystromformer")
+
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_config_survives_a_json_round_trip(name):
@@ -65,7 +67,7 @@ def test_matched_systems_have_nests_weights_and_context_or_half_the_blocks(syste
         if not name.startswith(encoder.unused_in_tasks)
     )
 
-    is_halved = preset == "matched_flops" and system in ("bert", "core_behrt", "cehr_bert", "motor")
+    is_halved = preset == "matched_flops" and system in FLAT
     of_nest = 58_126_848 if is_halved else 100_603_392
     assert weights == pytest.approx(of_nest, rel=0.006 if is_halved else 0.002)
     assert config.context == ModelConfig.preset(preset, 20_377).context
@@ -73,8 +75,9 @@ def test_matched_systems_have_nests_weights_and_context_or_half_the_blocks(syste
 
 def test_the_papers_comparison_cuts_the_rows_of_other_systems():
     rows = {name: ModelConfig.preset("paper", 20_377, system=name).max_rows for name in systems()}
-    flat = dict.fromkeys(("bert", "core_behrt", "cehr_bert", "motor"), 2_048)
-    assert rows == flat | {"heart": 768} | dict.fromkeys(("nest", "gt_behrt", "hi_behrt"))
+    assert rows == dict.fromkeys(FLAT, 2_048) | {"heart": 768} | dict.fromkeys(
+        ("nest", "gt_behrt", "hi_behrt")
+    )
 
 
 def test_an_unknown_preset_is_refused_with_the_known_ones():

@@ -1,12 +1,10 @@
 """Nyströmformer (Xiong et al. 2021): attention through landmarks, the means of equal segments; no convolution."""
 
-import torch
 from torch import Tensor, nn
 
 from benchmarks.model.cores.sequences import as_rows, as_sequences
 from benchmarks.model.sizes import Sizes
-
-ITERATIONS = 6
+from nest_model.model.systems.nystromformer.encoder import ITERATIONS, pseudo_inverse
 
 
 class Nystromformer(nn.Module):
@@ -34,15 +32,3 @@ class Nystromformer(nn.Module):
 
     def _softmax(self, query: Tensor, key: Tensor) -> Tensor:
         return (query @ key.transpose(-1, -2) * self.scale).softmax(-1)
-
-
-def pseudo_inverse(matrix: Tensor, iterations: int) -> Tensor:
-    """Approximate the Moore-Penrose inverse of [..., m, m], with four products per iteration (equation 11)."""
-    columns, rows = (matrix.abs().sum(axis).amax(-1)[..., None, None] for axis in (-2, -1))
-    inverse = matrix.transpose(-1, -2) / (columns * rows)
-    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    for _ in range(iterations):
-        product = matrix @ inverse
-        inner = 15 * identity - product @ (7 * identity - product)
-        inverse = 0.25 * inverse @ (13 * identity - product @ inner)
-    return inverse

@@ -25,7 +25,13 @@ def world(tmp_path_factory) -> World:
     return make_world(tmp_path_factory.mktemp("world"), subjects=60)
 
 
-@pytest.fixture(scope="module", params=OTHERS)
+# systems that are compared by name alone go the whole way in the long suite
+WHOLE_WAY = [
+    pytest.param(name, marks=() if systems()[name].is_default else pytest.mark.long) for name in OTHERS
+]
+
+
+@pytest.fixture(scope="module", params=WHOLE_WAY)
 def system(request) -> str:
     return request.param
 

@@ -12,6 +12,11 @@ def test_every_system_has_a_row_and_no_two_rows_share_a_name():
     assert set(systems()) <= set(names)
 
 
+def test_the_papers_speed_table_alone_has_the_systems_that_are_made_by_name_alone():
+    by_name_alone = {row.name for row in all_rows() if row.system == row.name and not row.is_default}
+    assert by_name_alone == {"longformer", "performer", "nystromformer"}
+
+
 def test_a_rows_assets_begin_with_the_source_and_have_no_suffix_of_a_cohorts_steps():
     row, names = rows_by_name()["bert"], Names("mimic")
     assert names.pretrained(row) == "mimic_evidence_bert"

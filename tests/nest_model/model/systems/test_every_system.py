@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
+from nest_model.evidence.costs import flop_counter
 from nest_model.model.classifier import Classifier, loss_sum
 from nest_model.model.encoder import DEPENDENCIES, Encoder, encoder_class
 from nest_model.model.parcel import Parcel
@@ -59,8 +60,8 @@ def small_config(system: str, **changes) -> ModelConfig:
 SMALL: dict[str, dict[str, int]] = {"gt_behrt": {"d_model": 40, "heads": 2, "d_ff": 24, "layers": 2}}
 """Sizes of systems whose width is not free."""
 
-EVENTS: dict[str, int] = {"hi_behrt": 8}
-"""How many times as many events a set has for a system that reads short patients as one window."""
+EVENTS: dict[str, int] = dict.fromkeys(("hi_behrt", "longformer", "nystromformer"), 8)
+"""How many times as many events a set has for a system that reads short patients in another way than long ones."""
 
 
 def ragged(system: str, sizes: list[list[int]], seed: int = 0) -> PackedBatch:
@@ -134,6 +135,35 @@ def test_neighbours_in_a_batch_change_no_vector_and_no_gradient(system, dtype, t
 
     torch.testing.assert_close(torch.cat(alone), together, rtol=0, atol=tolerance)
     assert_near(gradients(encoder), of_all, tolerance)
+
+
+@every_system
+def test_a_row_read_alone_equals_that_of_all_rows(system):
+    batch, encoder = ragged(system, SIZES), small_encoder(system)
+    every_row = torch.arange(len(batch.tokens))
+
+    def states(rows: torch.Tensor) -> torch.Tensor:
+        read = encoder.read(batch, rows)
+        return read.hidden_states[read.place].detach()
+
+    whole = states(every_row)
+    for rows in (every_row[::3], every_row[-1:], batch.cls_rows[1:]):
+        torch.testing.assert_close(states(rows), whole[rows], **EXACT)
+
+
+@pytest.mark.parametrize("system", ["bert", "longformer", "performer", "nystromformer"])
+def test_the_work_for_a_row_grows_with_the_patients_length_in_bert_alone(system):
+    encoder = encoder_class(system)(small_config(system))
+
+    def work(events: int) -> float:
+        """Return FLOP for each row of a patient with eight sets of as many events."""
+        batch = ragged_batch([[events] * 8])
+        with flop_counter() as counter:
+            encoder.patients(batch).sum().backward()
+        return counter.get_total_flops() / len(batch.tokens)
+
+    growth = work(127) / work(63)
+    assert growth > 1.2 if system == "bert" else growth < 1.01
 
 
 @every_stage
