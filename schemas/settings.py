@@ -195,7 +195,7 @@ class Settings(BaseSettings):
     evidence_systems: str = Field(
         "",
         description="Rows of the table of evidence to make, separated by commas, e.g. `nest,core_behrt,lightgbm`. "
-        "Empty: every system and ablation.",
+        "Empty: every system and ablation, but those that docs/evidence.md makes by name alone.",
     )
     evidence_tasks: str = Field(
         "",
