@@ -104,8 +104,10 @@ def test_pretraining_under_torchrun_gives_the_same_losses(world, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_the_target_of_byol_moves_alike_on_ranks(world, tmp_path, strategy):
-    arguments = ["pretrain", *inputs(world), "--system=hi_behrt", "--model=tiny", "--threads=1", "--epochs=2"]
+@pytest.mark.parametrize("system", ["hi_behrt", "gt_behrt"], ids=["the target of BYOL", "two stages"])
+def test_a_second_network_and_a_second_stage_are_trained_alike_on_ranks(world, tmp_path, strategy, system):
+    arguments = ["pretrain", *inputs(world), f"--system={system}", "--model=tiny", "--threads=1"]
+    arguments.append("--epochs=2")
     assert main([*arguments, f"--out={tmp_path / 'one'}"]) == 0
 
     process = start_ranks("nest_model", *arguments, f"--strategy={strategy}", f"--out={tmp_path / 'two'}")

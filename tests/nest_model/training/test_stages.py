@@ -1,10 +1,16 @@
 """A pretraining in stages: each has its own objective and schedule, and a stop anywhere changes nothing."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from nest_model.report import training_curves
+from nest_model.training import rate_search
+from nest_model.training.rate_search import fit
 from nest_model.training.recipe import PRETRAINING, Recipe
 from nest_model.training.stop import Stopped
 from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
@@ -13,7 +19,7 @@ SIZES = {"d_model": 20, "heads": 2, "d_ff": 16}  # of a set in GT-BEHRT, whose n
 RECIPE = PRETRAINING["tiny"].with_changes(epochs=6, least_steps=0, examples_per_step=12)
 """Two epochs of NAM, four of MNP."""
 
-STEPS = 3  # of an epoch
+STEPS = 4  # of an epoch, of 42 patients
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +63,82 @@ def test_every_stage_has_its_epochs_guesses_and_curve(finished_run):
 @pytest.mark.parametrize(
     "steps",
     [1, 2 * STEPS - 1, 2 * STEPS, 2 * STEPS + 1, 4 * STEPS],
-    ids=["first stage", "its last step", "between the stages", "second stage", "its middle"],
+    ids=["first stage", "its last step", "second stage", "its second step", "its middle"],
 )
 def test_a_stop_in_any_stage_resumes_to_the_same_bytes(world, finished_run, tmp_path, steps):
-    with pytest.raises(Stopped):
+    with pytest.raises(Stopped, match=f"epoch {steps // STEPS}, step {steps % STEPS} of {STEPS};"):
         pretrain(world, tmp_path, stop=StopAfter(steps))
 
     pretrain(world, tmp_path)
     assert weights(tmp_path) == weights(finished_run)
     assert metrics_of(tmp_path) == metrics_of(finished_run)
+
+
+def test_a_kill_between_the_stages_leaves_the_states_of_the_first(world, finished_run, tmp_path, monkeypatch):
+    """Nothing of the second stage was written; the first one is not trained again."""
+
+    def killed_in_the_second(*arguments, first_epoch, **options):
+        if first_epoch:
+            raise KeyboardInterrupt
+        return fit(*arguments, first_epoch=first_epoch, **options)
+
+    monkeypatch.setattr(rate_search, "fit", killed_in_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(world, tmp_path)
+    (folder,) = (tmp_path / "state").iterdir()
+    assert folder.name.endswith("-nam")
+    assert not (tmp_path / "model.safetensors").exists()
+
+    monkeypatch.undo()
+    stop = StopAfter(4 * STEPS)  # it is asked at each step
+    pretrain(world, tmp_path, stop=stop)
+    assert stop.looks == 0, "only the second stage's steps were left"
+    assert weights(tmp_path) == weights(finished_run)
+    assert metrics_of(tmp_path) == metrics_of(finished_run)
+
+
+def test_the_second_stage_starts_from_the_best_weights_of_the_first(world, tmp_path, monkeypatch):
+    """It is given a rate of 0 here, so that it ends with the weights it started from."""
+    ends = []
+
+    def watched(task, recipe, *arguments, first_epoch, **options):
+        recipe = replace(recipe, learning_rate=0.0) if first_epoch else recipe
+        results = fit(task, recipe, *arguments, first_epoch=first_epoch, **options)
+        ends.append({name: weight.clone() for name, weight in task.module.state_dict().items()})
+        return results
+
+    monkeypatch.setattr(rate_search, "fit", watched)
+    pretrain(world, tmp_path)
+    of_first, of_second = ends
+    assert of_first.keys() == of_second.keys()
+    assert all(torch.equal(weight, of_second[name]) for name, weight in of_first.items())
+
+
+def test_a_constant_guess_of_a_stage_is_counted_at_its_own_hidden_nodes(finished_run):
+    yardsticks = metrics_of(finished_run)["yardsticks"]
+    codes = 30  # of one kind in this world, each about as common as the others
+    for name in ("val_nam", "val_mnp"):
+        assert yardsticks[name]["constant"] == pytest.approx(math.log(codes), abs=0.15)
+    assert yardsticks["val_nam"] != yardsticks["val_mnp"]
+
+
+def test_the_card_and_the_curves_show_each_stage(finished_run):
+    card = (finished_run / "README.md").read_text()
+    stages = metrics_of(finished_run)["stages"]
+    sentences = [
+        f"{name.upper()} {stage['epochs']} epochs, number {stage['best_epoch'] + 1} is the best"
+        for name, stage in stages.items()
+    ]
+    assert f"in stages, each from the best epoch of the one before: {'; '.join(sentences)}." in card
+    assert "NAM loss, nats a masked node" in card
+    assert "MNP loss, nats a set that lacks a node" in card
+
+    figures = training_curves.curves(metrics_of(finished_run))
+    epochs = {
+        title: {int(epoch) for line in figure.axes[0].lines[:2] for epoch in line.get_xdata()}
+        for title, figure in figures.items()
+    }
+    assert epochs == {"NAM": {1, 2}, "MNP": {3, 4, 5, 6}}
 
 
 def test_a_stage_that_no_longer_improves_ends_before_the_next(world, tmp_path):

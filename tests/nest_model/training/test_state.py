@@ -67,6 +67,18 @@ def test_a_truncated_state_is_not_loaded(tmp_path, place):
     assert step_of(states) == 1
 
 
+def test_states_of_another_run_are_named_and_those_of_an_earlier_stage_are_none(tmp_path, caplog):
+    caplog.set_level("INFO", logger="nest")
+    run = StateFolder(tmp_path / "state", "key of this run")
+    run.of_stage("nam").save(state(1))
+    assert run.of_stage("mnp").load() is None
+    assert caplog.messages == []
+    assert step_of(run.of_stage("nam")) == 1
+
+    assert StateFolder(tmp_path / "state", "another key").of_stage("nam").load() is None
+    assert "holds states of other runs" in caplog.text
+
+
 def test_a_damaged_state_is_removed(tmp_path):
     states = two_states(tmp_path / "state")
     states.newest.write_bytes(b"")
