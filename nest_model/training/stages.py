@@ -136,16 +136,6 @@ class PretrainingRun:
             lambda: {**task.evaluate(module)[0], **task.evaluate_last(module)}, task, runtime
         )
         weights = whole_weights(encoder)
-        comparison: dict[str, Any] = {}
-        if runtime.fabric.is_global_zero:
-            comparison = task.compare_with_guesses(metrics)
-            # without validation patients the early warnings include what is not judged
-            not_judged = comparison["not_judged"] if len(self.patients.val) else []
-            _warn(
-                sentence
-                for sentence in (*not_judged, *comparison["not_learnt"])
-                if sentence not in early_warnings
-            )
         return TrainedStage(
             name,
             recipe,
@@ -153,7 +143,7 @@ class PretrainingRun:
             weights,
             fold_embedding(encoder.embedding, weights, "embedding"),
             metrics,
-            comparison,
+            self._compare(task, metrics, early_warnings) if runtime.fabric.is_global_zero else {},
             task.summary(recipe, self.seed, position) | training.record,
         )
 
@@ -177,6 +167,17 @@ class PretrainingRun:
             "pretraining %s (%.2f M weights) on %s", name, task.num_parameters / 1e6, task.context_summary
         )
         return warnings
+
+    def _compare(
+        self, task: Pretraining, metrics: Mapping[str, float], early_warnings: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return a stage's metrics compared with guesses, and log the verdicts that no early warning has said."""
+        comparison = task.compare_with_guesses(metrics)
+        # without validation patients the early warnings include what is not judged
+        not_judged = comparison["not_judged"] if len(self.patients.val) else []
+        verdicts = [*not_judged, *comparison["not_learnt"]]
+        _warn(sentence for sentence in verdicts if sentence not in early_warnings)
+        return comparison
 
 
 def _warn(sentences: Iterable[str]) -> None:

@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from _pytest.mark import ParameterSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +39,7 @@ EVERYDAY = ("nest", "bert")
 """The systems that the everyday suite trains."""
 
 
-def marked(*values: str) -> ParameterSet:
+def marked(*values: str):
     """Return parameters of a test that trains, of which the first is the system."""
     return pytest.param(*values, marks=() if values[0] in EVERYDAY else pytest.mark.long)
 
