@@ -36,8 +36,8 @@ class Options(BaseModel):
     learning_rate: float | None = Field(None, gt=0, description="peak learning rate (default: preset)")
     rate_factors: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
         None,
-        description="learning rates to try, as factors of the learning rate separated by commas, such as 0.5,1,2; the "
-        "best on validation patients is taken (default: 1, no search)",
+        description="learning rates to try, as two or more factors of the learning rate separated by commas, such as "
+        "0.5,1,2; the best on validation patients is taken (default: no search)",
     )
 
     @field_validator("rate_factors", "freeze", mode="before", check_fields=False)
@@ -48,7 +48,10 @@ class Options(BaseModel):
     @field_validator("rate_factors")
     @classmethod
     def _in_size(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        return tuple(sorted(set(value or ()))) or None
+        factors = tuple(sorted(set(value or ())))
+        if len(factors) == 1:
+            raise ValueError("needs two different factors or more")
+        return factors or None
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Self:
@@ -131,8 +134,8 @@ class PretrainingOptions(Options):
         None,
         gt=0,
         le=1,
-        description="share of the training and validation patients to learn from, drawn with the seed, in as many "
-        "steps as all of them would have (default: 1)",
+        description="share of the training and validation patients to learn from, drawn with each seed; the epochs "
+        "grow so that there are as many steps as with all of them (default: 1)",
     )
     time2vec: Literal["hours", "days", "hours+days", "none"] | None = Field(
         None,

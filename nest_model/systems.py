@@ -66,7 +66,7 @@ def systems() -> Mapping[str, System]:
 def _system(name: str) -> System:
     system = getattr(importlib.import_module(f"{PACKAGE}.{name}"), "SYSTEM", None)
     if not isinstance(system, System):
-        raise NestError(f"{PACKAGE}.{name}: it does not end with SYSTEM, a System; see docs/systems.md.")
+        raise NestError(f"{PACKAGE}.{name}: it has no SYSTEM, a System; see docs/systems.md.")
     return system
 
 

@@ -100,6 +100,7 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
         + [f"{cohort}_{step}" for step in ("labels", "nest", "lightgbm")],
         group_name=f"{source}_models",
         kinds={"scikitlearn"},
+        op_tags=TRAINING,  # with all yardsticks NEST is trained without a pretraining
         code_version=finetuning_code(
             "nest", "nest_model.baselines.yardsticks", "nest_model.commands.removals"
         ),

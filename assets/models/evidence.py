@@ -190,7 +190,9 @@ def page_asset(source: str, rows: Sequence[Row], tasks: Sequence[str]) -> dg.Ass
     """Return the asset `<source>_evidence_page`: the page over all cells."""
     pretrainings = {Names(source).pretrained(row) for row in rows if row.system is not None}
     cells = [Names(source).cell(row, task) for row in rows for task in row.tasks(tasks)]
-    encoders = sorted({encoder_module(row.system) for row in rows if row.system})  # it tells their cost
+    encoders = sorted(
+        {encoder_module(row.system) for row in rows if row.system}
+    )  # the page measures their cost
 
     @dg.asset(
         name=f"{source}_evidence_page",  # the job has the name without `_page`

@@ -38,6 +38,10 @@ def next_basket_assets() -> list[dg.AssetsDefinition]:
     return [*(system_asset(name) for name in names()), comparison_asset()]
 
 
+def _may_use_gpu(system: type[System]) -> bool:
+    return system.reads_backbone or system.traits.has_random_start
+
+
 def system_asset(name: str) -> dg.AssetsDefinition:
     """Return `instacart_<system>`: one system tuned, fitted and scored."""
     system = load_system(name)
@@ -56,10 +60,8 @@ def system_asset(name: str) -> dg.AssetsDefinition:
         ),
         description=f"{system.about} Tuned on validation users, scored on test users.",
         owners=RESEARCH_TEAM,
-        op_tags={
-            "dagster/priority": "-1",
-            **TRAINING,
-        },  # the pretraining, for which most systems wait, starts first
+        # the pretraining, for which most systems wait, starts first
+        op_tags={"dagster/priority": "-1"} | (TRAINING if _may_use_gpu(system) else {}),
     )
     @with_clear_errors
     def recommendations(

@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -167,10 +167,10 @@ def finetune(
 
     training_task = make_task()
     origin = checkpoint.weights_sha256(pretrained_model) if start == "pretrained" else start
-    run_key = _run_keys(training_task, origin, seed, key, freeze)
+    run_key = _run_key(training_task, origin, recipe_used, seed, key, freeze)
     outputs = _outputs(out, predictions, start)
-    states = StateFolder(out / "state", run_key(recipe_used))
-    if skip_finished and (content := finished_metrics(out, run_key(recipe_used), outputs, fabric)):
+    states = StateFolder(out / "state", run_key)
+    if skip_finished and (content := finished_metrics(out, run_key, outputs, fabric)):
         log.info("%s: seed %d is already trained", table.task.cohort, seed)
         if fabric.is_global_zero:
             states.clear()  # left by a run that was killed just before this line
@@ -190,7 +190,7 @@ def finetune(
         runtime,
         make_another=make_task,
         seed=seed,
-        states=lambda recipe: StateFolder(out / "state", run_key(recipe)),
+        states=states,
     )
     training_task, progress, module = training.task, training.position, training.module
 
@@ -230,7 +230,7 @@ def finetune(
         attention = within_memory(training_task.attention, training_task, runtime)
         content |= {} if attention is None else {"attention": attention}
     remove_outputs(out / "not_trainable.json")
-    write_json(out / "metrics.json", content | run_record(run_key(recipe_used), outputs))
+    write_json(out / "metrics.json", content | run_record(run_key, outputs))
     states.clear()
     result = _result(content)
     telemetry.result(result, seconds=round(time.monotonic() - start_time, 1))
@@ -301,22 +301,15 @@ def _write_predictions(
     return metrics
 
 
-def _run_keys(
-    training_task: FineTuning, origin: str, seed: int, key: str, freeze: Sequence[str]
-) -> Callable[[Recipe], str]:
-    """Return the key of a run by its recipe: a hash of everything that its result depends on."""
+def _run_key(
+    training_task: FineTuning, origin: str, recipe: Recipe, seed: int, key: str, freeze: Sequence[str]
+) -> str:
     digest = hashlib.sha256(origin.encode())
     encoder = training_task.module.encoder
     digest.update(encoder.config.to_json().encode())
     for buffer in encoder.buffers():
         digest.update(buffer.cpu().numpy().tobytes())
-    digest.update(json.dumps([seed, key, *sorted(freeze)]).encode())
+    digest.update(json.dumps([recipe.result_fields(), seed, key, *sorted(freeze)]).encode())
     for part in training_task.fingerprint():
         digest.update(part)
-
-    def key_of(recipe: Recipe) -> str:
-        whole = digest.copy()
-        whole.update(json.dumps(recipe.result_fields()).encode())
-        return whole.hexdigest()
-
-    return key_of
+    return digest.hexdigest()

@@ -104,8 +104,7 @@ def pretrain(
     config = ModelConfig.preset(model, len(tokens), system=system, **changes)
     preset_recipe = pretraining_recipe(model, system).for_examples(len(all_patients.train))
     recipe_used = preset_recipe.with_changes(**recipe)
-    if patient_share < 1:
-        recipe_used = recipe_used.with_steps_of(len(all_patients.train), len(patients.train))
+    recipe_used = recipe_used.for_share_of_examples(patient_share)
     run = PretrainingRun(system, model, config, recipe_used, seed, patients, tokens)
     run_key, outputs = run.key(key), [out / name for name in checkpoint.FILES]
     states = StateFolder(out / "state", run_key)

@@ -17,7 +17,13 @@ from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import Score
-from nest_model.model.attention_shares import CLASSES, SETS_BACK, SetEncoder, attention_profiles
+from nest_model.model.attention_shares import (
+    CLASSES,
+    DAYS_BACK,
+    SETS_BACK,
+    SetEncoder,
+    attention_profiles,
+)
 from nest_model.model.encoder import Encoder
 from nest_model.options import BLOCKS
 from schemas.suppress import SMALLEST_SHOWN
@@ -36,11 +42,12 @@ def attention_beside_nulls(
     """Return the attention profile of a model and of both nulls, for classes that at least eleven patients have.
 
     Returns:
-        `kinds` and `sets_back`, each with `layers` and `means`. `layers`: for the model (`observed`) and each null, by
-        class, the share per layer as the difference to an even share (1 is all attention). `means`: by class, the mean
-        over layers of the model, of each null, and of the model minus each null. `sets_back` also has `distance`: the
-        same means of how many sets farther back the last set looks than an even share. None for an encoder that does
-        not have, as NEST does, blocks that look within sets alone and blocks that look across them alone.
+        `kinds`, `sets_back` and `days_back`, each with `layers` and `means`. `layers`: for the model (`observed`) and
+        each null, by class, the share per layer as the difference to an even share (1 is all attention). `means`: by
+        class, the mean over layers of the model, of each null, and of the model minus each null. `sets_back` also has
+        `distance`: the same means of how many sets farther back the last set looks than an even share. None for an
+        encoder that does not have, as NEST does, blocks that look within sets alone and blocks that look across them
+        alone.
     """
     if not isinstance(model, SetEncoder) or set(model.parts()) != set(BLOCKS):
         return None
@@ -49,7 +56,7 @@ def attention_beside_nulls(
         attention_profiles(untrained_like(model, seed), seqsets, selection, row_budget=row_budget)
         for seed in range(DRAWS)
     ]
-    kinds, back = (
+    kinds, back, days = (
         {
             "observed": profile.observed[None],
             "by_count": profile.by_count[None],
@@ -57,11 +64,12 @@ def attention_beside_nulls(
         }
         for place, profile in enumerate(profiles)
     )
-    of_kinds, of_sets = (profile.query_counts for profile in profiles)
+    of_kinds, of_sets, of_days = (profile.query_counts for profile in profiles)
     return {
         "kinds": _layers_and_means(kinds, of_kinds, CLASSES),
         "sets_back": _layers_and_means(back, of_sets, SETS_BACK)
         | {"distance": _distance(back, of_sets[:, 0])},
+        "days_back": _layers_and_means(days, of_days, DAYS_BACK),
     }
 
 

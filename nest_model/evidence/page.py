@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from nest_model.evidence import pictures
 from nest_model.evidence.paper import OBJECTIVES
 from nest_model.evidence.results import COMPARED, REFERENCE
-from nest_model.report import figures
-from nest_model.report.page import template
+from nest_model.report import attention, figures
+from nest_model.report.page import ATTENTION_ALT, attention_figures, data_figures, template
 from nest_model.report.table import interval
 from nest_model.training.guesses import table as guesses
 
@@ -24,6 +24,9 @@ ALT = {
     "average_precision": "AP of every row and task with intervals; the numbers are in the tables",
     "labels": "AP of each task by the share of labelled patients that a model learns from",
     "patients": "AP of each task by the share of patients that NEST is pretrained on",
+    "Sets per patient": "Histogram: sets per patient",
+    "Tokens per set": "Histogram: tokens per set",
+    **{name: f"NEST: {words}, by layer" for name, words in ATTENTION_ALT.items()},
     "cost": "Mean AP over the tasks by the FLOP of a row",
 }
 
@@ -98,6 +101,8 @@ def all_pictures(metrics: Mapping[str, Any]) -> dict[str, Figure]:
     for part, x in CURVES.items():
         if curves := share_curves(metrics, part):
             figures_by_name[part] = pictures.curves(curves, x=x, y="AP")
+    figures_by_name |= attention_figures(metrics["attention"].get("profiles", {}))
+    figures_by_name |= data_figures(metrics["bins"])
     means = mean_scores(metrics, "average_precision")
     points = [row for row in systems if "costs" in row and row["name"] in means]
     if len(points) > 1:
@@ -200,6 +205,7 @@ def render(metrics: Mapping[str, Any]) -> str:
         reference=REFERENCE,
         pictures=figures_by_name,
         is_sure=is_sure,
+        attention=attention,
         set_predictions=set_predictions(metrics),
         guesses=[
             {

@@ -15,6 +15,8 @@ from nest_model.evidence.paper import PAPER
 from nest_model.evidence.rows import Names, Row
 from nest_model.evidence.statistics import bootstrap_p, holm, seeds_p
 from nest_model.evidence.trainings import PRETRAINING, events_left_out, trials
+from nest_model.report.histograms import histograms
+from nest_model.report.looks import looks
 from nest_model.report.tasks import counts_beside_attrition, read_all_seeds, title_of
 from nest_model.training.guesses.judgement import Judgement
 from nest_model.training.seeds import list_other_seeds, predictions_of_seed
@@ -42,7 +44,23 @@ def evidence(layout: Layout, rows: Sequence[Row], tasks: Sequence[str]) -> dict[
         "rows": [_row(layout, names, row, costs) for row in rows],
         "tasks": by_task,
         "trials": _trials(layout, names, rows, by_task),
+        "bins": _bins(layout),
+        "attention": _attention(layout, by_task),
     }
+
+
+def _bins(layout: Layout) -> dict[str, Any]:
+    """Return the bars of the shards' histograms; empty without their card."""
+    card = layout.cards / "seqset.card.json"
+    return histograms(StepCard.read(layout.cards, "seqset").counts) if card.exists() else {}
+
+
+def _attention(layout: Layout, by_task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where NEST looks on the first task where that was measured; empty if on none."""
+    for task, content in by_task.items():
+        if profiles := looks(layout, task).get("attention"):
+            return {"task": content["title"], "profiles": profiles}
+    return {}
 
 
 def _trials(

@@ -41,7 +41,7 @@ class Row:
     model_of_cohort: str | None = None  # the model every cohort has and which this row shows
     layers: int = 1  # how many times the preset's
     pretrained_as: str | None = None  # another row, from whose pretraining it starts
-    whole: str | None = None  # the row that is the same with all labels
+    whole: str | None = None  # the row that is the same with all labels, or all patients
     is_default: bool = True  # made where no rows are named
 
     @property

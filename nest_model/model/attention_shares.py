@@ -6,6 +6,7 @@ which a fused kernel never exposes. Attention weights are not explanations.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -26,6 +27,13 @@ CLASSES = ("[CLS]", *KINDS)
 FARTHEST = 7  # sets back; earlier sets are counted here too
 SETS_BACK = tuple(str(number) for number in range(FARTHEST + 1))
 """Classes of the sets of a patient; the first is the querying set itself."""
+
+DAY_EDGES = (7, 30, 90, 365)
+DAYS_BACK = ("0", "< 7", "7 to 29", "30 to 89", "90 to 364", "≥ 365")
+"""Classes of the sets of a patient by the days from their start to the querying set's; the first is that set itself."""
+
+SETS_FOR_DAYS = 4
+"""The fewest sets of a patient whose attention is measured by days: of fewer, days and places say the same."""
 
 
 @runtime_checkable
@@ -55,20 +63,29 @@ class _RecordingPlan:
 
     plan: AttentionPlan
     query_plan: AttentionPlan  # with the recorded queries alone
-    classes: Tensor  # f32 [rows, classes], one-hot
+    classes: Tensor  # f32 [rows, classes], one-hot; of several kinds of classes, one after the other
     query_rows: Tensor  # i64 [queries], rising, the rows recorded
     recorded_shares: list[Tensor] = field(
         default_factory=list
     )  # per layer [queries, classes], mean over heads
 
     @classmethod
-    def over(cls, offsets: Tensor, classes: Tensor, count: int, query_rows: Tensor) -> "_RecordingPlan":
-        is_query = torch.zeros_like(classes, dtype=torch.bool).index_fill_(0, query_rows, True)
+    def over(cls, offsets: Tensor, classes: Tensor, query_rows: Tensor) -> "_RecordingPlan":
+        is_query = torch.zeros(len(classes), dtype=torch.bool, device=classes.device)
         plans = (
             plan_attention(offsets, backend="sdpa"),
-            plan_attention(offsets, is_query=is_query, backend="sdpa"),
+            plan_attention(offsets, is_query=is_query.index_fill_(0, query_rows, True), backend="sdpa"),
         )
-        return cls(*plans, F.one_hot(classes, count).float(), query_rows)
+        return cls(*plans, classes, query_rows)
+
+    def part(self, columns: slice, queries: Tensor) -> "_RecordingPlan":
+        """Return what was recorded of some classes and queries, on the CPU.
+
+        Args:
+            queries: i64 [any], places among the recorded queries.
+        """
+        shares = [layer.cpu()[queries, columns] for layer in self.recorded_shares]
+        return replace(self, classes=self.classes.cpu()[:, columns], recorded_shares=shares)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         classes = self.classes[:, None].expand(-1, key.shape[1], -1).to(key.dtype)
@@ -126,64 +143,99 @@ class AttentionProfile:
 @torch.no_grad()
 def attention_profiles(
     model: SetEncoder, seqsets: SeqSets, selection: Selection, *, row_budget: int
-) -> tuple[AttentionProfile, AttentionProfile]:
+) -> tuple[AttentionProfile, AttentionProfile, AttentionProfile]:
     """Measure how much more attention than an even share each class gets in these examples.
 
     Returns:
         By CLASSES: attention of each set's [CLS] to the rows of its set. By SETS_BACK: attention of the [CLS] of each
-        example's last set to the example's sets, for examples with more than one set.
+        example's last set to the example's sets, for examples with more than one set. By DAYS_BACK: the same, for
+        examples with SETS_FOR_DAYS sets.
     """
     model.eval()
     subjects, patient = np.unique(seqsets.subject_id[selection.target_set], return_inverse=True)
-    kinds, back = (
-        AttentionProfile.empty(len(subjects), len(model.layers), len(names)) for names in (CLASSES, SETS_BACK)
+    kinds, back, days = (
+        AttentionProfile.empty(len(subjects), len(model.layers), len(names))
+        for names in (CLASSES, SETS_BACK, DAYS_BACK)
     )
     for run in micro_batches(selection.rows, row_budget):
         examples = np.arange(run.start, run.stop)
         micro_batch = selection.take(examples)
         kind_of_event = torch.from_numpy(micro_batch.values(seqsets.kinds).astype(np.int64))
-        patients = torch.from_numpy(patient[examples])
-        _record_batch(model, pack(seqsets, micro_batch, model.config), kind_of_event, patients, kinds, back)
-    return kinds, back
+        sets = _Sets(
+            pack(seqsets, micro_batch, model.config),
+            torch.from_numpy(patient[examples]),
+            torch.from_numpy(seqsets.days_since_first[micro_batch.sets].astype(np.float64)),
+        )
+        _record_batch(model, sets, kind_of_event, kinds, back, days)
+    return kinds, back, days
+
+
+@dataclass(frozen=True)
+class _Sets:
+    """A batch, and what is measured of its sets."""
+
+    batch: PackedBatch
+    patient: Tensor  # i64 [subjects], the profile row of each
+    days: Tensor  # f64 [sets], of their starts since the patient's first
+
+    @cached_property
+    def subject(self) -> Tensor:
+        """The subject of each set, i64 [sets]."""
+        return torch.repeat_interleave(self.batch.subject_offsets.diff())
+
+    @cached_property
+    def last(self) -> Tensor:
+        """The last set of each subject, i64 [subjects]."""
+        return self.batch.subject_offsets[1:] - 1
+
+    def classes(self) -> Tensor:
+        """Return the classes of each set, f32 [sets, SETS_BACK and DAYS_BACK], one-hot in either."""
+        last = self.last[self.subject]
+        back = last - torch.arange(self.batch.sets)
+        days = torch.bucketize(self.days[last] - self.days, torch.tensor(DAY_EDGES).double(), right=True) + 1
+        by_place, by_days = (
+            F.one_hot(classes, len(names)).float()
+            for classes, names in ((back.clamp(max=FARTHEST), SETS_BACK), (days * (back > 0), DAYS_BACK))
+        )
+        return torch.cat([by_place, by_days], dim=1)
 
 
 def _record_batch(
     model: SetEncoder,
-    batch: PackedBatch,
+    sets: _Sets,
     kind_of_event: Tensor,
-    patient: Tensor,
     kinds: AttentionProfile,
     back: AttentionProfile,
+    days: AttentionProfile,
 ) -> None:
-    """Add a batch to both profiles; `patient` is i64 [subjects], the profile row of each patient of the batch."""
-    device = model.embedding.weight.device
+    """Add a batch to all profiles."""
+    device, batch = model.embedding.weight.device, sets.batch
     is_event = torch.ones(len(batch.tokens), dtype=torch.bool).index_fill_(0, batch.cls_rows, False)
     class_of_row = torch.zeros(len(batch.tokens), dtype=torch.long)
     class_of_row[is_event] = kind_of_event + 1
 
     sets_of_subject = batch.subject_offsets.diff()
-    last_sets = batch.subject_offsets[1:] - 1
-    subject_of_set = torch.repeat_interleave(sets_of_subject)
-    sets_back = (last_sets[subject_of_set] - torch.arange(batch.sets)).clamp(max=FARTHEST)
-    query_sets = last_sets[sets_of_subject > 1]
+    query_sets = sets.last[sets_of_subject > 1]
 
     device_batch = batch.to(device)
-    set_plan = _RecordingPlan.over(
-        device_batch.set_offsets, class_of_row.to(device), len(CLASSES), device_batch.cls_rows
-    )
+    class_of_row = F.one_hot(class_of_row, len(CLASSES)).float()
+    set_plan = _RecordingPlan.over(device_batch.set_offsets, class_of_row.to(device), device_batch.cls_rows)
     subject_plan = _RecordingPlan.over(
-        device_batch.subject_offsets, sets_back.to(device), len(SETS_BACK), query_sets.to(device)
+        device_batch.subject_offsets, sets.classes().to(device), query_sets.to(device)
     )
     context = replace(model.layer_context(device_batch), set_plan=set_plan, subject_plan=subject_plan)
     hidden_states = model.embed(device_batch)
     for layer in model.layers:
         hidden_states = layer(hidden_states, device_batch.cls_rows, context)
-    patient_of_set = patient[subject_of_set]
-    kinds.add(_on_cpu(set_plan), batch.set_of_row, torch.arange(batch.sets), patient_of_set)
-    back.add(_on_cpu(subject_plan), subject_of_set, subject_of_set[query_sets], patient_of_set[query_sets])
-
-
-def _on_cpu(plan: _RecordingPlan) -> _RecordingPlan:
-    return replace(
-        plan, classes=plan.classes.cpu(), recorded_shares=[shares.cpu() for shares in plan.recorded_shares]
-    )
+    patient_of_set = sets.patient[sets.subject]
+    all_sets = torch.arange(batch.sets)
+    kinds.add(set_plan.part(slice(None), all_sets), batch.set_of_row, all_sets, patient_of_set)
+    with_days = (sets_of_subject[sets.subject[query_sets]] >= SETS_FOR_DAYS).nonzero().squeeze(1)
+    for profile, columns, queries in (
+        (back, slice(0, len(SETS_BACK)), torch.arange(len(query_sets))),
+        (days, slice(len(SETS_BACK), None), with_days),
+    ):
+        rows = query_sets[queries]
+        profile.add(
+            subject_plan.part(columns, queries), sets.subject, sets.subject[rows], patient_of_set[rows]
+        )

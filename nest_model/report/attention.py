@@ -9,21 +9,31 @@ OWN = ("[CLS]", "0")
 """Classes of the query row itself, whose share is the same in NEST and in counting alone."""
 
 
+COMPARED = "Compared with counting alone and with an untrained model"
+UNIT = "difference to counting alone in percentage points, mean over layers"
+
+
 def kinds_sentence(profile: Mapping[str, Any]) -> str:
     """Return a sentence on the kinds with significantly more, or less, [CLS] attention than in both nulls."""
+    missing = "No kind can be compared: under 11 patients have events of any kind."
+    return _sentence(profile, "a set's [CLS]", "", missing)
+
+
+def days_sentence(profile: Mapping[str, Any]) -> str:
+    """Return a sentence on the days back of the sets that get significantly more, or less, attention."""
+    missing = "No time back can be compared: under 11 patients have sets there, of at least four."
+    return _sentence(profile, "the last set of patients with at least four", " days back", missing)
+
+
+def _sentence(profile: Mapping[str, Any], who: str, unit: str, missing: str) -> str:
     groups: dict[str, list[str]] = {MORE: [], LESS: [], NEITHER: []}
     for name, scores in profile["means"].items():
         if name not in OWN:
             signs = {_sign(scores[null]) for null in NULLS}
             words = MORE if signs == {1} else LESS if signs == {-1} else NEITHER
-            groups[words].append(f"{name} {points(scores['less_by_count'])}")
+            groups[words].append(f"{name}{unit} {points(scores['less_by_count'])}")
     parts = "; ".join(f"{words} {', '.join(names)}" for words, names in groups.items() if names)
-    if not parts:
-        return "No kind can be compared: under 11 patients have events of any kind."
-    return (
-        f"Compared with counting alone and with an untrained model, a set's [CLS] pays {parts} (difference to counting "
-        "alone in percentage points, mean over layers)."
-    )
+    return f"{COMPARED}, {who} pays {parts} ({UNIT})." if parts else missing
 
 
 def sets_sentence(profile: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from nest_model.report.histograms import histogram_bars
+from nest_model.report.histograms import histograms
 from schemas.cards import Flow, StepCard, are_synthetic
 from schemas.contract import read_table, table_metadata
 from schemas.errors import ContractError
@@ -85,7 +85,7 @@ def _corpus(card: StepCard) -> dict[str, Any]:
         },
         "unk": suppress_share(counts.get("unk_tokens", 0), counts.get("tokens", 0)),
         "backed_off": suppress_share(counts.get("backed_off_tokens", 0), counts.get("tokens", 0)),
-        "bins": {name: histogram_bars(counts, name) for name in ("sets_per_subject", "tokens_per_set")},
+        "bins": histograms(counts),
     }
 
 

@@ -450,11 +450,14 @@ def _title_over(figure: Figure, words: str) -> None:
 
 
 @styled
-def attention_by_recency(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
-    """Draw lines, on one scale, of attention over the number of sets back, one line per layer.
+def attention_by_recency(
+    panels: Mapping[str, Mapping[str, Sequence[float]]], *, x: str = "Sets back"
+) -> Figure:
+    """Draw lines, on one scale, of attention over how far back sets lie, one line per layer.
 
     Args:
-        panels: title -> number of sets back, as text -> values by layer.
+        panels: title -> number of sets or days back, as text -> values by layer.
+        x: what is counted.
     """
     figure = Figure(figsize=(1.7 + 2.9 * len(panels), 3.3), layout="constrained")
     all_axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False).flat
@@ -469,7 +472,7 @@ def attention_by_recency(panels: Mapping[str, Mapping[str, Sequence[float]]]) ->
     all_axes[0].set_xticks(range(len(ticks)), ticks)
     all_axes[0].yaxis.set_major_formatter(PercentFormatter(1.0))
     _title_over(figure, "Across sets: attention of the last set")
-    figure.supxlabel("Sets back", fontsize=STYLE["font.size"], color=INK)
+    figure.supxlabel(x, fontsize=STYLE["font.size"], color=INK)
     lines, labels = all_axes[0].get_legend_handles_labels()
     # inside the axes the legend of a deep model would cover its lines
     figure.legend(lines, labels, loc="outside right center", fontsize=8)

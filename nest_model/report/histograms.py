@@ -19,3 +19,8 @@ def histogram_bars(counts: Mapping[str, int], prefix: str) -> list[tuple[str, in
     texts = suppress_parts(counts_by_bin)
     bars = [(low, count if texts[low] == f"{count:,}" else None) for low, count in counts_by_bin.items()]
     return list(dropwhile(lambda bar: bar[1] == 0, bars))
+
+
+def histograms(counts: Mapping[str, int]) -> dict[str, list[tuple[str, int | None]]]:
+    """Return the bars of the shards' histograms from the counts of their card."""
+    return {name: histogram_bars(counts, name) for name in ("sets_per_subject", "tokens_per_set")}

@@ -220,26 +220,38 @@ def task_pictures(
 ATTENTION_OF = {"observed": "NEST", "by_count": "Counting alone", "untrained": "Untrained"}
 
 
-def _attention_pictures(title: str, profiles: Mapping[str, Mapping[str, Any]]) -> dict[str, Markup]:
+def attention_figures(profiles: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:
     """Return figures of NEST's attention and both nulls, without classes that too few patients have."""
-    kinds, sets_back = (
-        {words: profiles[name]["layers"][key] for key, words in ATTENTION_OF.items()}
-        for name in ("kinds", "sets_back")
-    )
-    pictures = {}
-    if profiles["kinds"]["means"]:
-        figure = figures.attention_by_kind(kinds)
-        words = "attention of a [CLS] row to each kind of event as the difference to an even share, by layer"
-        pictures["attention_by_kind"] = _svg(
-            figure, f"{title}: {words}, of NEST, by counting alone and untrained"
-        )
-    if profiles["sets_back"]["means"]:
-        figure = figures.attention_by_recency(sets_back)
-        words = "attention of the last set to earlier sets as the difference to an even share, by layer"
-        pictures["attention_by_recency"] = _svg(
-            figure, f"{title}: {words}, of NEST, by counting alone and untrained"
-        )
-    return pictures
+    panels = {
+        name: {words: profile["layers"][key] for key, words in ATTENTION_OF.items()}
+        for name, profile in profiles.items()
+        if profile["means"]
+    }
+    drawn: dict[str, Figure] = {}
+    if "kinds" in panels:
+        drawn["attention_by_kind"] = figures.attention_by_kind(panels["kinds"])
+    for name, part, x in (
+        ("attention_by_recency", "sets_back", "Sets back"),
+        ("attention_by_days", "days_back", "Days back"),
+    ):
+        if part in panels:
+            drawn[name] = figures.attention_by_recency(panels[part], x=x)
+    return drawn
+
+
+ATTENTION_ALT = {
+    "attention_by_kind": "attention of a [CLS] row to each kind of event",
+    "attention_by_recency": "attention of the last set to earlier sets, by how many sets back they lie",
+    "attention_by_days": "attention of the last set to earlier sets, by how many days back they lie",
+}
+
+
+def _attention_pictures(title: str, profiles: Mapping[str, Mapping[str, Any]]) -> dict[str, Markup]:
+    words = "as the difference to an even share, by layer, of NEST, by counting alone and untrained"
+    return {
+        name: _svg(figure, f"{title}: {ATTENTION_ALT[name]} {words}")
+        for name, figure in attention_figures(profiles).items()
+    }
 
 
 def removals_figure(removals: Mapping[str, Any], *, is_vertical: bool = False) -> Figure | None:
@@ -323,13 +335,21 @@ def validation_rows(metrics: Mapping[str, Any] | None) -> list[dict[str, str]]:
     return table.rows(metrics["validation"], metrics["yardsticks"]) if metrics else []
 
 
-def data_pictures(card: Mapping[str, Any]) -> list[Markup]:
+def data_figures(bins: Mapping[str, Sequence[tuple[str, int | None]]]) -> dict[str, Figure]:
+    """Return by title histograms of a source's shards, see `histograms`."""
     titles = {
         "sets_per_subject": ("Sets per patient", "Sets, each bar up to the next", "Patients"),
         "tokens_per_set": ("Tokens per set", "Tokens, each bar up to the next", "Sets"),
     }
-    return [
-        _svg(figures.histogram(bars, title=title, x=x, y=y), f"Histogram: {title.lower()}")
+    return {
+        title: figures.histogram(bars, title=title, x=x, y=y)
         for key, (title, x, y) in titles.items()
-        if (bars := card.get("bins", {}).get(key))
+        if (bars := bins.get(key))
+    }
+
+
+def data_pictures(card: Mapping[str, Any]) -> list[Markup]:
+    return [
+        _svg(figure, f"Histogram: {title.lower()}")
+        for title, figure in data_figures(card.get("bins", {})).items()
     ]

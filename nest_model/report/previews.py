@@ -7,8 +7,8 @@ from pathlib import Path
 from nest_model.data.predictions import read_predictions
 from nest_model.evaluation.metrics import reliability
 from nest_model.report import figures, training_curves
-from nest_model.report.histograms import histogram_bars
-from nest_model.report.page import attrition_bars, overview_figure, removals_figure
+from nest_model.report.histograms import histograms
+from nest_model.report.page import attrition_bars, data_figures, overview_figure, removals_figure
 from schemas.cards import StepCard
 from schemas.io.verify import verified
 from schemas.suppress import suppress_parts
@@ -38,15 +38,7 @@ def attrition_previews(steps: Sequence[Mapping[str, str]]) -> dict[str, bytes]:
 
 def seqset_previews(card: StepCard) -> dict[str, bytes]:
     """Return histograms of sets per patient and tokens per set from the card's bins, small counts withheld."""
-    titles = {
-        "sets_per_subject": ("Sets per patient", "sets, each bar from its number up to the next", "patients"),
-        "tokens_per_set": ("Tokens per set", "tokens, each bar from its number up to the next", "sets"),
-    }
-    return {
-        title: figures.png(figures.histogram(bars, title=title, x=x, y=y))
-        for key, (title, x, y) in titles.items()
-        if (bars := histogram_bars(card.counts, key))
-    }
+    return {title: figures.png(figure) for title, figure in data_figures(histograms(card.counts)).items()}
 
 
 def training_previews(model: Path) -> dict[str, bytes]:

@@ -155,6 +155,11 @@ def _run(training: Mapping[str, Any]) -> list[str]:
             if "trials" in training
             else ""
         )
+        + (
+            f" It learnt from {training['patient_share']:.4g} of the training and validation subjects."
+            if "patient_share" in training
+            else ""
+        )
         + (f" Left as pretrained: {', '.join(frozen)}." if frozen else "")
         + (f" Each step drops {_share(least, most)} of the events." if most else "")
         + (

@@ -57,6 +57,7 @@ class NodeObjective(Objective):
 
     name: ClassVar[str]  # of its loss
     knows_kind: ClassVar[bool]  # whether the kind of a hidden node is seen
+    compares_trainings = True
     unread_weights: ClassVar[tuple[str, ...]] = ()
     last_evaluation = None
 

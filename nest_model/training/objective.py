@@ -59,6 +59,11 @@ class Objective(Evaluation, Protocol):
     """What an encoder is pretrained to do. Its `metrics` hold `val_loss`, which decides when to stop."""
 
     @property
+    def compares_trainings(self) -> bool:
+        """Whether a lower validation loss means a better training, also beside another one's."""
+        ...
+
+    @property
     def unread_weights(self) -> tuple[str, ...]:
         """Prefixes of the encoder's weights that it does not read, and so cannot train."""
         ...

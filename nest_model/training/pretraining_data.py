@@ -27,6 +27,7 @@ from nest_model.data.seqsets import SeqSets
 from nest_model.training.guesses.popularity import Popularity
 from schemas.contract import read_table
 from schemas.errors import NestError
+from schemas.suppress import SMALLEST_SHOWN
 from schemas.tables.events import SUBJECTS
 
 log = logging.getLogger("nest")
@@ -45,6 +46,7 @@ class PretrainingPatients:
     leave_out_last_set: bool = (
         False  # of each patient the last filled set, and what comes after it, is not read
     )
+    share: float = 1.0  # of the training and validation patients
 
     @classmethod
     def read(cls, seqset: Path, subjects: Path, *, leave_out_last_set: bool = False) -> "PretrainingPatients":
@@ -79,7 +81,7 @@ class PretrainingPatients:
         """Return a share of the training and validation patients, of whom those of a share are in every larger one.
 
         Raises:
-            NestError: no training patient is in the share.
+            NestError: the share has under eleven training patients.
         """
         if share >= 1:
             return self
@@ -87,11 +89,17 @@ class PretrainingPatients:
             rows[is_in_share(self.seqsets.subject_id[self.seqsets.subject_offsets[rows]], share, seed)]
             for rows in (self.train, self.val)
         )
-        if not len(train):
+        if len(train) < SMALLEST_SHOWN:
             raise NestError(
-                f"patient_share {share:g}: no training patient is in the share; take a larger one."
+                f"patient_share {share:g}: under {SMALLEST_SHOWN} training patients are in the share; take a "
+                "larger one."
             )
-        return replace(self, train=train, val=val)
+        if not len(val):
+            log.warning(
+                "patient_share %g: no validation patient is in the share; the training loss decides when to stop.",
+                share,
+            )
+        return replace(self, train=train, val=val, share=share)
 
     def select(self, subject_rows: np.ndarray) -> Selection:
         """Select all that is read of these patients."""

@@ -60,7 +60,8 @@ class Pretraining:
         recipe: Recipe,
         runtime: Runtime,
     ) -> None:
-        self._objective, self._leave_out_last_set = objective, patients.leave_out_last_set
+        self._objective = objective
+        self._leave_out_last_set, self._share = patients.leave_out_last_set, patients.share
         self._fabric, self._telemetry = runtime.fabric, runtime.telemetry
         self.examples = PretrainingExamples.of(patients, encoder.config, recipe.examples_per_step)
         objective.fit(encoder, self.examples.packed(self.examples.train))
@@ -182,4 +183,5 @@ class Pretraining:
             "epochs": len(position.history),
             "best_epoch": position.best_epoch,
             **({"leave_out_last_set": True} if self._leave_out_last_set else {}),
+            **({"patient_share": self._share} if self._share < 1 else {}),
         }

@@ -17,10 +17,16 @@ from nest_model.training.runtime import Runtime
 from nest_model.training.state import StateFolder
 from nest_model.training.task import TrainingTask
 from nest_model.training.trainer import NotFiniteError, fit
+from schemas.errors import NestError
 
 log = logging.getLogger("nest")
 
 Task = TypeVar("Task", bound=TrainingTask)
+
+
+TRIAL_EPOCHS = 3
+TRIAL_SHARE = 1 / 6
+"""A trial that is cut has this share of the epochs, so that it goes past the warm-up, and TRIAL_EPOCHS at least."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,8 @@ def train(
     *,
     make_another: Callable[[], Task],
     seed: int,
-    states: Callable[[Recipe], StateFolder],
-    trial_epochs: int | None = None,
+    states: StateFolder,
+    cuts_trials: bool = False,
     first_epoch: int = 0,
 ) -> Training[Task]:
     """Train with the recipe's learning rate; with `rate_factors`, with the best of that rate times each of them.
@@ -56,74 +62,92 @@ def train(
     no other rate. Each trial has its own curves.
 
     Args:
-        task: with its initial weights.
+        task: with its initial weights; a search does not train it.
         make_another: returns the same task with the same initial weights again.
-        trial_epochs: of each trial; None: until it stops by itself.
+        cuts_trials: end a trial after TRIAL_SHARE of the epochs; else when it stops by itself.
         first_epoch: see `fit`.
-        states: returns where the states of a training with this recipe are saved.
 
     Raises:
-        NestError: as `fit`. A trial whose loss is not finite is the worst; it is an error if all are.
+        NestError: as `fit`, or a rate is no finite number. A trial whose loss is not finite, also later, gives way to
+            the next best; it is an error if no trial is left.
     """
+    arguments: dict[str, Any] = {"seed": seed, "first_epoch": first_epoch}
     if not recipe.rate_factors:
-        position, module = fit(
-            task, recipe, runtime, seed=seed, states=states(recipe), first_epoch=first_epoch
-        )
+        position, module = fit(task, recipe, runtime, states=states, **arguments)
         return Training(task, recipe, position, module, [])
-    trials = [_Trial(_with_rate(recipe, factor)) for factor in recipe.rate_factors]
+    epochs = max(TRIAL_EPOCHS, math.ceil(recipe.epochs * TRIAL_SHARE)) if cuts_trials else recipe.epochs
+    trials = [_Trial(recipe_of_trial, epochs) for recipe_of_trial in _recipes(recipe)]
     for number, trial in enumerate(trials):
         log.info("learning rate %g: trial %d of %d", trial.recipe.learning_rate, number + 1, len(trials))
-        trial.run(
-            make_another() if number else task,
-            runtime,
-            seed=seed,
-            states=states(trial.recipe),
-            epochs=trial_epochs,
-            first_epoch=first_epoch,
-        )
+        trial.run(make_another(), runtime, states, **arguments)
         runtime.telemetry.trial(number, trial.numbers)
-    best = min(trials, key=lambda trial: trial.objective)
-    if best.failure is not None:
-        raise best.failure
-    log.info("learning rate %g is the best on the validation patients", best.recipe.learning_rate)
-    task = make_another()
-    position, module = best.fit(task, runtime, seed=seed, states=states(best.recipe), first_epoch=first_epoch)
-    return Training(task, best.recipe, position, module, [trial.record for trial in trials])
+    while True:
+        best = min(trials, key=lambda trial: trial.objective)
+        if best.failure is not None:
+            raise best.failure
+        log.info("learning rate %g is the best on the validation patients", best.recipe.learning_rate)
+        task = make_another()
+        try:
+            position, module = best.fit(task, runtime, states, **arguments)
+        except NotFiniteError as error:
+            best.fail(error)
+        else:
+            return Training(task, best.recipe, position, module, [trial.record for trial in trials])
 
 
-def _with_rate(recipe: Recipe, factor: float) -> Recipe:
-    """Return the recipe of a trial: with another rate, and without a search."""
-    return replace(recipe, learning_rate=recipe.learning_rate * factor, rate_factors=())
+def _recipes(recipe: Recipe) -> list[Recipe]:
+    """Return the recipe of each trial: with another rate, and without a search."""
+    rates = [recipe.learning_rate * factor for factor in recipe.rate_factors]
+    if not all(map(math.isfinite, rates)):
+        raise NestError(
+            f"rate_factors: a factor times the learning rate {recipe.learning_rate:g} is no finite number; take "
+            "factors near 1."
+        )
+    return [replace(recipe, learning_rate=rate, rate_factors=()) for rate in rates]
 
 
 @dataclass
 class _Trial:
     recipe: Recipe
+    epochs: int
     objective: float = math.inf
     metrics: dict[str, Any] = field(default_factory=dict)  # of the validation patients, after the best epoch
     failure: NotFiniteError | None = None
 
-    def run(self, task: TrainingTask, runtime: Runtime, **arguments: Any) -> None:
+    def run(self, task: TrainingTask, runtime: Runtime, states: StateFolder, **arguments: Any) -> None:
         """Train and keep what the validation patients say, but not the weights, which are in the saved state."""
         try:
-            position, _ = self.fit(task, runtime, **arguments)
+            position, _ = self.fit(task, runtime, states, epochs=self.epochs, **arguments)
         except NotFiniteError as error:
-            log.warning("%s", error)
-            self.failure = error
+            self.fail(error)
             return
-        best_epoch = next((epoch for epoch in position.history if epoch["epoch"] == position.best_epoch), {})
         self.objective = position.best
-        self.metrics = {name: value for name, value in best_epoch.items() if name.startswith("val_")}
+        self.metrics = self._validation(position)
 
-    def fit(self, task: TrainingTask, runtime: Runtime, **arguments: Any) -> tuple[Position, nn.Module]:
-        """Train or go on, with curves of its own."""
-        telemetry = runtime.telemetry.with_curves_of(f"rate_{self.recipe.learning_rate:g}")
-        runtime = replace(runtime, telemetry=telemetry)
-        return fit(task, self.recipe, runtime, **arguments)
+    def fail(self, error: NotFiniteError) -> None:
+        """Take the trial as the worst, and do not keep what its traceback holds."""
+        log.warning("learning rate %g: the loss was not finite", self.recipe.learning_rate)
+        self.objective, self.failure = math.inf, error.with_traceback(None)
+
+    def fit(
+        self, task: TrainingTask, runtime: Runtime, states: StateFolder, **arguments: Any
+    ) -> tuple[Position, nn.Module]:
+        """Train or go on, with states and curves of its own."""
+        name = f"rate_{self.recipe.learning_rate}"
+        runtime = replace(runtime, telemetry=runtime.telemetry.with_curves_of(name))
+        return fit(task, self.recipe, runtime, states=states.of_stage(name), **arguments)
+
+    def _validation(self, position: Position) -> dict[str, Any]:
+        """Return the validation metrics of the trial's best epoch, also where a stopped run went on after it."""
+        epochs, best = position.history[: self.epochs], position.best_epoch
+        if len(epochs) < len(position.history):  # a pretraining, which is judged by its loss
+            best = min(epochs, key=lambda epoch: float(epoch["val_loss"]))["epoch"]
+        metrics = next((epoch for epoch in epochs if epoch["epoch"] == best), {})
+        return {name: value for name, value in metrics.items() if name.startswith("val_")}
 
     @property
     def numbers(self) -> dict[str, float | None]:
-        """The rate and the validation metrics, of which a trial that failed has none."""
+        """The rate and the validation metrics, of which a trial that failed at once has none."""
         return {"learning_rate": self.recipe.learning_rate, **self.metrics}
 
     @property

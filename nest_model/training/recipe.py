@@ -37,12 +37,9 @@ class Recipe:
         """Return the recipe with the given changes; None keeps a field."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
-    def with_steps_of(self, more: int, examples: int) -> Self:
-        """Return the recipe of `more` examples for fewer: as many steps in all, and until it stops early."""
-        factor = math.ceil(more / self.examples_per_step) / math.ceil(examples / self.examples_per_step)
-        return replace(
-            self, epochs=math.ceil(self.epochs * factor), patience=math.ceil(self.patience * factor)
-        )
+    def for_share_of_examples(self, share: float) -> Self:
+        """Return the recipe for a share of the examples: about as many steps in all, and until it stops early."""
+        return replace(self, epochs=math.ceil(self.epochs / share), patience=math.ceil(self.patience / share))
 
     def for_share(self, share: float) -> Self:
         """Return the recipe with a share of the epochs, at least one."""

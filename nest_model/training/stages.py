@@ -29,10 +29,10 @@ from nest_model.training.resume import Position
 from nest_model.training.runtime import Runtime
 from nest_model.training.shared_embedding import fold_embedding, share_embedding
 from nest_model.training.state import StateFolder
+from schemas.errors import NestError
+from schemas.suppress import SMALLEST_SHOWN
 
 log = logging.getLogger("nest")
-
-TRIAL_EPOCHS = 3  # of each trial in a search of the learning rate
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class PretrainingRun:
         states: StateFolder,
     ) -> TrainedStage:
         """Train a stage from the best weights of the one before, the first from fresh weights."""
-        of_stage = recipe.for_share(self.stages[name])
+        of_stage = self._search_of(name, recipe.for_share(self.stages[name]))
 
         def make_task() -> Pretraining:
             encoder = self._encoder()
@@ -114,9 +114,6 @@ class PretrainingRun:
                 task.stage = f"pretrain by {name}"
             return task
 
-        def states_of(trial: Recipe) -> StateFolder:
-            return states.of_stage(f"{name}-{trial.learning_rate}" if recipe.rate_factors else name)
-
         task = make_task()
         early_warnings = self._announce(task, name)
         training = train(
@@ -125,13 +122,15 @@ class PretrainingRun:
             runtime,
             make_another=make_task,
             seed=self.seed,
-            states=states_of,
-            trial_epochs=TRIAL_EPOCHS,
+            states=states.of_stage(name),
+            cuts_trials=True,
             first_epoch=sum(len(stage.position.history) for stage in earlier),
         )
         task, module, position = training.task, training.module, training.position
         encoder = task.module.model
         recipe = replace(recipe, learning_rate=training.recipe.learning_rate, rate_factors=())
+        # how few patients judged a trial should not show
+        trials = training.record if len(self.patients.val) >= SMALLEST_SHOWN else {}
         metrics = within_memory(
             lambda: {**task.evaluate(module)[0], **task.evaluate_last(module)}, task, runtime
         )
@@ -144,8 +143,29 @@ class PretrainingRun:
             fold_embedding(encoder.embedding, weights, "embedding"),
             metrics,
             self._compare(task, metrics, early_warnings) if runtime.fabric.is_global_zero else {},
-            task.summary(recipe, self.seed, position) | training.record,
+            task.summary(recipe, self.seed, position) | trials,
         )
+
+    def _search_of(self, stage: str, recipe: Recipe) -> Recipe:
+        """Return the recipe without a search where the objective's loss cannot judge one.
+
+        Raises:
+            NestError: there is no validation patient to judge it.
+        """
+        if not recipe.rate_factors:
+            return recipe
+        if not len(self.patients.val):
+            raise NestError(
+                "rate_factors: no validation patient has a set, so nothing can judge a learning rate; leave it out."
+            )
+        if objective_of(stage, self.config).compares_trainings:
+            return recipe
+        log.warning(
+            "%s: its loss does not compare trainings, so no learning rate is searched; set learning_rate to take "
+            "another.",
+            stage,
+        )
+        return replace(recipe, rate_factors=())
 
     def _encoder(self) -> Encoder:
         """Return an encoder with fresh weights."""

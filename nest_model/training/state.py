@@ -39,12 +39,12 @@ class StateFolder:
     """
 
     def __init__(self, folder: Path, key: str, stage: str = "") -> None:
-        self._root, self._run = folder, key[:16]
+        self._root, self._run, self._stage = folder, key[:16], stage
         self.folder = folder / (f"{self._run}-{stage}" if stage else self._run)
 
     def of_stage(self, stage: str) -> Self:
-        """Return the states of one stage of this run."""
-        return type(self)(self._root, self._run, stage)
+        """Return the states of one stage of this run, or of one trial of the stage."""
+        return type(self)(self._root, self._run, "-".join(filter(None, (self._stage, stage))))
 
     def save(self, state: TrainingState) -> None:
         """Write a state and remove all but the newest two.

@@ -147,6 +147,7 @@ def test_a_time2vec_scale_is_refused_without_time2vec():
         (PretrainingOptions, "max_sets=3 max-sets=4", "max_sets: given more than once"),
         (PretrainingOptions, "freeze=swe", "freeze is not an option"),
         (PretrainingOptions, "patient_share=0", "patient_share must be greater than 0."),
+        (FineTuningOptions, "rate_factors=1,1", "rate_factors needs two different factors or more."),
         (FineTuningOptions, "rate_factors=1,half", "rate_factors must be a valid number"),
         (PretrainingOptions, "rate_factors=0,1", "rate_factors must be greater than 0."),
         (FineTuningOptions, "freeze=head", "freeze must be 'embedding', 'swe' or 'cse'"),

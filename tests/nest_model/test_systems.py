@@ -76,5 +76,5 @@ def test_a_new_systems_recipe_is_its_own(folder: Path):
 
 def test_a_folder_that_does_not_say_what_its_system_is_is_refused(folder: Path):
     (folder / "__init__.py").write_text('SYSTEM = "orderless"\n')
-    with pytest.raises(NestError, match=r"systems\.orderless: it does not end with SYSTEM, a System"):
+    with pytest.raises(NestError, match=r"systems\.orderless: it has no SYSTEM, a System"):
         systems()

@@ -55,6 +55,9 @@ class MaskedWindows:
 class GuessedWindows:
     """BYOL on windows. It holds the target, which begins as a copy of the first encoder it is asked for."""
 
+    compares_trainings = (
+        False  # it is a distance to a target of the training itself, and falls by collapse too
+    )
     unread_weights: ClassVar[tuple[str, ...]] = ()
     last_evaluation = None
 

@@ -21,6 +21,7 @@ class MaskedTokens:
     """MLM with the config's weight and share; the config masks no set."""
 
     config: ModelConfig
+    compares_trainings = True
     unread_weights: ClassVar[tuple[str, ...]] = ()
     last_evaluation = None
 

@@ -37,6 +37,7 @@ class MaskedTokensAndSets:
     """
 
     config: ModelConfig
+    compares_trainings = True
     unread_weights: ClassVar[tuple[str, ...]] = ()
 
     @property

@@ -32,6 +32,7 @@ FIT_SEED = 2024  # of the points of these patients
 class TimeToEvent:
     """The times to the events that the training patients' records are most undecided about."""
 
+    compares_trainings = True
     unread_weights: ClassVar[tuple[str, ...]] = ()
     last_evaluation = None
 

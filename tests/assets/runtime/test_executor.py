@@ -1,9 +1,11 @@
 """Two steps run at a time; on a GPU one training does."""
 
+import dagster as dg
 import pytest
 
 from assets.definitions import defs
 from assets.runtime import executor
+from nest_model.next_set.system import load_system, names
 
 
 @pytest.mark.parametrize(
@@ -15,9 +17,13 @@ def test_a_gpu_has_one_training_at_a_time(monkeypatch, gpu, limits):
     assert made._tag_concurrency_limits == limits
 
 
-def test_every_step_of_torch_has_the_tag_and_no_other_step():
-    steps = defs().resolve_asset_graph().assets_defs
-    trainings = {step.op.name for step in steps if "dagster/kind/pytorch" in str(step.tags_by_key)}
-    tagged = {step.op.name for step in steps if executor.TRAINING_TAG in step.op.tags}
-    assert trainings <= tagged
-    assert not [name for name in tagged if name.endswith(("_labels", "_report", "_page"))]
+def test_the_steps_that_train_by_torch_have_the_tag_and_no_other_step():
+    graph = defs().resolve_asset_graph()
+    steps = {key.to_user_string(): step for step in graph.assets_defs for key in step.keys}
+    tagged = {name for name, step in steps.items() if executor.TRAINING_TAG in step.op.tags}
+
+    by_kind = {name for name in steps if "pytorch" in graph.get(dg.AssetKey(name)).kinds}
+    yardsticks = {name for name in steps if name.endswith("_yardsticks")}
+    of_backbone = {f"instacart_system_{name}" for name in names() if load_system(name).reads_backbone}
+    assert yardsticks
+    assert tagged == by_kind | yardsticks | of_backbone

@@ -2,14 +2,20 @@
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from nest_model.commands.finetune import finetune_seeds
+from nest_model.commands.pretrain import pretrain_seeds
+from nest_model.config import ModelConfig
 from nest_model.training.pretraining_data import PretrainingPatients
 from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.training.stages import PretrainingRun
+from nest_model.training.state import StateFolder
 from schemas.errors import NestError
 from tests.support.factories.world import World, make_world, pretrain_small, runtime
 
@@ -44,22 +50,60 @@ def test_a_share_has_as_many_steps_as_all_patients(world, tmp_path):
     whole, part = metrics_of(tmp_path / "1.0"), metrics_of(tmp_path / "0.25")
 
     def steps(metrics: dict) -> int:
-        return metrics["recipe"]["epochs"] * math.ceil(metrics["train_patients"] / RECIPE.examples_per_step)
+        return metrics["epochs"] * math.ceil(metrics["train_patients"] / RECIPE.examples_per_step)
 
     assert part["train_patients"] < whole["train_patients"] / 2
-    assert steps(whole) <= steps(part) < steps(whole) * 1.5
-    assert part["recipe"]["patience"] > whole["recipe"]["patience"]
+    assert steps(part) == pytest.approx(steps(whole), rel=0.25)
+    assert part["recipe"]["patience"] == 4 * whole["recipe"]["patience"]
 
 
-@pytest.mark.parametrize(
-    ("more", "fewer", "epochs", "patience"), [(48, 48, 10, 3), (48, 12, 40, 12), (48, 13, 20, 6)]
-)
-def test_epochs_and_patience_grow_as_steps_shrink(more, fewer, epochs, patience):
-    recipe = Recipe(learning_rate=1.0, epochs=10, patience=3, examples_per_step=12).with_steps_of(more, fewer)
+@pytest.mark.parametrize(("share", "epochs", "patience"), [(1.0, 10, 3), (0.25, 40, 12), (0.3, 34, 10)])
+def test_epochs_and_patience_grow_as_the_share_shrinks(share, epochs, patience):
+    recipe = Recipe(learning_rate=1.0, epochs=10, patience=3).for_share_of_examples(share)
     assert (recipe.epochs, recipe.patience) == (epochs, patience)
 
 
-def test_a_share_without_a_patient_is_refused(world):
+def test_seeds_of_a_share_draw_other_patients_and_pair_with_fine_tunings(world, tmp_path):
+    """Seeds whose shares differ in size have the same recipe, so each fine-tuning starts from its own."""
+    out, model = tmp_path / "pretrained", tmp_path / "model"
+    pretrain_seeds(
+        seqset=world.seqset, subjects=world.subjects, vocab=world.vocab, out=out, model="tiny", position=None,
+        d_model=16, heads=2, d_ff=16, seeds=(42, 7), patient_share=0.25, recipe=vars(RECIPE), runtime=runtime(out),
+    )  # fmt: skip
+    first, second = (metrics_of(folder) for folder in (out, out / "seeds" / "7"))
+    assert first["train_patients"] != second["train_patients"]
+    assert first["patient_share"] == second["patient_share"] == 0.25
+    assert "It learnt from 0.25 of the training and validation subjects." in (out / "README.md").read_text()
+    finetune_seeds(
+        pretrained_model=out, labels=world.labels, seqset=world.seqset, out=model,
+        predictions=tmp_path / "report" / "predictions.parquet", seeds=(42, 7), pretraining_seeds=True,
+        recipe={"epochs": 1}, runtime=runtime(model),
+    )  # fmt: skip
+    assert metrics_of(model / "seeds" / "7")["pretraining_seed"] == 7
+
+
+def test_a_share_without_validation_patients_says_so_and_searches_no_rate(world, caplog, tmp_path):
+    patients = replace(
+        PretrainingPatients.read(world.seqset, world.subjects), val=np.array([], dtype=np.int64)
+    )
+    assert not len(patients.with_share(0.5, seed=1).val)
+    assert "no validation patient is in the share" in caplog.text
+    run = PretrainingRun(
+        "nest",
+        "tiny",
+        ModelConfig.preset("tiny", 40),
+        RECIPE.with_changes(rate_factors=(0.5, 1.0)),
+        1,
+        patients,
+        None,
+    )
+    with pytest.raises(
+        NestError, match="no validation patient has a set, so nothing can judge a learning rate"
+    ):
+        run.train(runtime(tmp_path), StateFolder(tmp_path / "state", run.key()))
+
+
+def test_a_share_of_under_eleven_patients_is_refused(world):
     patients = PretrainingPatients.read(world.seqset, world.subjects)
-    with pytest.raises(NestError, match=r"patient_share 1e-09: no training patient is in the share"):
-        patients.with_share(1e-9, seed=1)
+    with pytest.raises(NestError, match=r"patient_share 0.01: under 11 training patients are in the share"):
+        patients.with_share(0.01, seed=1)

@@ -1,5 +1,7 @@
 """Attention profiles compared with weights computed row by row, and with their null models."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ from nest_model.data.packed import pack
 from nest_model.data.selection import whole_subjects
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.attention_nulls import NULLS, attention_beside_nulls, untrained_like
-from nest_model.model.attention_shares import CLASSES, FARTHEST, SETS_BACK, attention_profiles
+from nest_model.model import attention_shares
+from nest_model.model.attention_shares import CLASSES, DAYS_BACK, FARTHEST, SETS_BACK, attention_profiles
 from nest_model.model.layers import rotate
 from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.report.attention import kinds_sentence, sets_sentence
@@ -52,9 +55,9 @@ def weights_of(attention, rows, rotation, query_row: int) -> np.ndarray:
 
 
 @torch.no_grad()
-def naive(model: NestModel, seqsets: SeqSets) -> tuple[dict, dict]:
+def naive(model: NestModel, seqsets: SeqSets) -> tuple[dict, dict, dict]:
     """Return, as `attention_profiles` does, (class, layer, patient) → [observed, by counting] of each query."""
-    kinds, sets_back = {}, {}
+    kinds, sets_back, days_back = {}, {}, {}
     for example in range(seqsets.subjects):
         selection = everyone(seqsets).take(np.array([example]))
         batch = pack(seqsets, selection, model.config)
@@ -76,8 +79,20 @@ def naive(model: NestModel, seqsets: SeqSets) -> tuple[dict, dict]:
                 weights = weights_of(layer.cross_set.attention, sets, context.subject_rotation, len(sets) - 1)
                 back = np.minimum(np.arange(len(sets))[::-1], FARTHEST)
                 collect(sets_back, number, example, back, weights)
+                days = seqsets.days_since_first[selection.sets]
+                collect(
+                    days_back, number, example, np.array([day_class(days[-1] - day) for day in days]), weights
+                )
             hidden_states = layer(hidden_states, batch.cls_rows, context)
-    return kinds, sets_back
+    return kinds, sets_back, days_back
+
+
+DAY_EDGES = (7, 45, 90, 365)
+
+
+def day_class(days: float) -> int:
+    """Return the class of a set this many days before the last one, by DAY_EDGES; the world's are 30 days apart."""
+    return {0: 0, 30: 2, 60: 3}[round(days)]
 
 
 def collect(sums: dict, layer: int, example: int, classes: np.ndarray, weights: np.ndarray) -> None:
@@ -90,7 +105,9 @@ def collect(sums: dict, layer: int, example: int, classes: np.ndarray, weights: 
 
 
 @pytest.mark.parametrize("row_budget", [1, 100, 10_000])
-def test_attention_profiles_equal_the_formula_for_each_patient(model, seqsets, row_budget):
+def test_attention_profiles_equal_the_formula_for_each_patient(model, seqsets, row_budget, monkeypatch):
+    monkeypatch.setattr(attention_shares, "SETS_FOR_DAYS", 2)
+    monkeypatch.setattr(attention_shares, "DAY_EDGES", DAY_EDGES)
     profiles = attention_profiles(model, seqsets, everyone(seqsets), row_budget=row_budget)
 
     for profile, expected in zip(profiles, naive(model, seqsets), strict=True):
@@ -105,10 +122,27 @@ def test_attention_profiles_equal_the_formula_for_each_patient(model, seqsets, r
         assert (profile.observed[..., 0] == profile.by_count[..., 0]).all()
 
 
+def test_attention_by_days_is_of_patients_with_four_sets(model, seqsets):
+    *_, days = attention_profiles(model, seqsets, everyone(seqsets), row_budget=100)
+    assert np.diff(seqsets.subject_offsets).max() == 3
+    assert days.query_counts.sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("days", "name"),
+    [(6.9, "< 7"), (7, "7 to 29"), (29.9, "7 to 29"), (30, "30 to 89"), (364, "90 to 364"), (365, "≥ 365")],
+)
+def test_an_edge_of_days_belongs_to_the_farther_class(days, name):
+    batch = SimpleNamespace(subject_offsets=torch.tensor([0, 2]), sets=2)
+    sets = attention_shares._Sets(batch, torch.tensor([0]), torch.tensor([0.0, days]).double())
+    first, last = sets.classes()[:, len(SETS_BACK) :].argmax(dim=1).tolist()
+    assert (DAYS_BACK[first], DAYS_BACK[last]) == (name, "0")
+
+
 def test_attention_profiles_sum_examples_of_a_patient(model, seqsets):
     twice = everyone(seqsets).take(np.array([3, 4, 3]))
     once = everyone(seqsets).take(np.array([3, 4]))
-    (double, _), (single, _) = (
+    (double, *_), (single, *_) = (
         attention_profiles(model, seqsets, selection, row_budget=100) for selection in (twice, once)
     )
 
@@ -190,7 +224,7 @@ def test_layer_shares_and_means_are_over_all_patients(model, seqsets):
         attention_profiles(model, seqsets, everyone(seqsets), row_budget=1_000),
     )
 
-    for part, profile, names in zip(results.values(), profiles, (CLASSES, SETS_BACK), strict=True):
+    for part, profile, names in zip(results.values(), profiles, (CLASSES, SETS_BACK, DAYS_BACK), strict=True):
         for name, mean in part["means"].items():
             k = names.index(name)
             expected = profile.observed[:, :, k].sum(axis=0) / profile.query_counts[:, k].sum()

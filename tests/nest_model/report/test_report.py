@@ -380,7 +380,7 @@ def test_recalibration_changes_auroc_by_ties_only(report):
 
 def test_attention_and_importance_are_drawn_when_recorded(report, layout, tmp_path):
     labels = Page(report[0]).labels
-    for words in ("to each kind of event", "last set to earlier sets", "LightGBM's splits"):
+    for words in ("to each kind of event", "how many sets back", "how many days back", "LightGBM's splits"):
         assert sum(words in label for label in labels) == 1, words
     for model in ("nest", "lightgbm"):
         (layout.model(f"mimic_mortality_{model}") / "metrics.json").rename(tmp_path / model)

@@ -165,6 +165,28 @@ def test_a_search_goes_on_with_the_best_rate_in_every_stage(world, tmp_path, sys
     assert weights(searched) == weights(alone)
 
 
+@pytest.mark.parametrize("epochs", [1, 2, 3, 4])
+def test_a_search_stopped_anywhere_lists_the_same_trials(world, tmp_path, epochs):
+    """Two trials of three epochs, then three more of the better one."""
+    recipe = RECIPE.with_changes(rate_factors=(0.5, 1.0))
+    whole = pretrain(world, tmp_path / "whole", recipe, system="nest")
+    steps = epochs * 2 * STEPS - 1
+    with pytest.raises(Stopped):
+        pretrain(world, tmp_path / "stopped", recipe, system="nest", stop=StopAfter(steps))
+
+    pretrain(world, tmp_path / "stopped", recipe, system="nest")
+    assert weights(tmp_path / "stopped") == weights(whole)
+    assert metrics_of(tmp_path / "stopped") == metrics_of(whole)
+
+
+def test_byol_searches_no_rate(world, tmp_path, caplog):
+    recipe = RECIPE.with_changes(rate_factors=(0.5, 1.0), epochs=1)
+    metrics = metrics_of(pretrain(world, tmp_path, recipe, system="hi_behrt"))
+    assert "trials" not in metrics
+    assert metrics["recipe"]["learning_rate"] == RECIPE.learning_rate
+    assert "byol: its loss does not compare trainings" in caplog.text
+
+
 def test_a_stopped_search_of_a_pretraining_resumes_to_the_same_bytes(world, tmp_path):
     recipe = RECIPE.with_changes(rate_factors=(0.5, 1.0))
     whole = pretrain(world, tmp_path / "whole", recipe)

@@ -283,6 +283,7 @@ def _write_looks(layout: Layout, cohort: str) -> None:
     attention = {
         "kinds": _beside_nulls({"[CLS]": [-0.02, 0.11], "DX": [0.2, -0.05], "LAB": [-0.18, -0.06]}),
         "sets_back": _beside_nulls({"0": [0.1, 0.2], "1": [0.0, -0.05], "7": [-0.1, -0.15]}),
+        "days_back": _beside_nulls({"0": [0.1, 0.2], "< 7": [0.05, 0.02], "≥ 365": [-0.1, -0.15]}),
     }
     attention["sets_back"]["distance"] = attention["sets_back"]["means"]["7"]
     _write_removals(layout, cohort)
