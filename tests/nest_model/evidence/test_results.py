@@ -145,7 +145,8 @@ def test_no_score_and_no_dot_of_under_eleven_patients(tmp_path):
     assert "withheld" in cell["auroc"]["note"]
     page = render(metrics)
     assert "withheld" in page
-    assert "<svg" not in page
+    # of attention, whose classes are withheld where it is measured
+    assert page.count("<svg") == page.count('<svg role="img" aria-label="NEST: attention')
     assert json.dumps(metrics).count("918273") == 0
 
 
