@@ -54,13 +54,20 @@ def materialize(package: Path, folder: Path, till: Path) -> str:
     return finished.output
 
 
-def test_source_of_a_package_is_materialized_and_redone_where_its_code_changes(package, tmp_path):
+def test_source_of_a_package_is_materialized(package, tmp_path):
+    write_till(tmp_path / "till.csv")
+    materialize(package, tmp_path, tmp_path / "till.csv")
+    layout = Layout(tmp_path / "data" / "shop")
+    assert pq.read_table(layout.seqset / "shard-00000.parquet").num_rows == CUSTOMERS * 3
+    assert pq.read_metadata(layout.subjects).num_rows == CUSTOMERS
+
+
+@pytest.mark.long
+def test_source_of_a_package_is_redone_where_its_code_changes(package, tmp_path):
     till = tmp_path / "till.csv"
     write_till(till)
     materialize(package, tmp_path, till)
     layout = Layout(tmp_path / "data" / "shop")
-    assert pq.read_table(layout.seqset / "shard-00000.parquet").num_rows == CUSTOMERS * 3
-    assert pq.read_metadata(layout.subjects).num_rows == CUSTOMERS
     assert materialize(package, tmp_path, till).count("unchanged: nothing to do") == 6
     steps = package / "corner_shop" / "steps.py"
     steps.write_text(steps.read_text().replace("hours=1)", "hours=2)"))

@@ -38,7 +38,13 @@ from tests.support.factories.world import (
 ONE_EPOCH = Recipe(1e-3, 1, 1, examples_per_step=6)
 DIAGNOSES, LABORATORY = 0, 3  # places of the kinds in KINDS
 
-every_system = pytest.mark.parametrize("system", systems())
+every_system = pytest.mark.parametrize(
+    "system",
+    [
+        pytest.param(name, marks=() if system.is_default else pytest.mark.long)
+        for name, system in systems().items()
+    ],
+)
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,9 @@ def test_search_takes_the_best_rate_and_lists_every_trial(world, pretrained_mode
     assert not (searched / "state").exists()
 
 
-@pytest.mark.parametrize("steps", [5, 50, 70])
+@pytest.mark.parametrize(
+    "steps", [pytest.param(5, marks=pytest.mark.long), 50, pytest.param(70, marks=pytest.mark.long)]
+)
 def test_a_stopped_search_goes_on_to_the_same_bytes(world, pretrained_model, searched, tmp_path, steps):
     with pytest.raises(Stopped):
         tune(world, pretrained_model, tmp_path, SEARCH, stop=StopAfter(steps))

@@ -62,8 +62,13 @@ def test_every_stage_has_its_epochs_guesses_and_curve(finished_run):
 
 @pytest.mark.parametrize(
     "steps",
-    [1, 2 * STEPS - 1, 2 * STEPS, 2 * STEPS + 1, 4 * STEPS],
-    ids=["first stage", "its last step", "second stage", "its second step", "its middle"],
+    [
+        pytest.param(1, id="first stage", marks=pytest.mark.long),
+        pytest.param(2 * STEPS - 1, id="its last step", marks=pytest.mark.long),
+        pytest.param(2 * STEPS, id="second stage"),
+        pytest.param(2 * STEPS + 1, id="its second step", marks=pytest.mark.long),
+        pytest.param(4 * STEPS, id="its middle"),
+    ],
 )
 def test_a_stop_in_any_stage_resumes_to_the_same_bytes(world, finished_run, tmp_path, steps):
     with pytest.raises(Stopped, match=f"epoch {steps // STEPS}, step {steps % STEPS} of {STEPS};"):
@@ -165,7 +170,7 @@ def test_a_search_goes_on_with_the_best_rate_in_every_stage(world, tmp_path, sys
     assert weights(searched) == weights(alone)
 
 
-@pytest.mark.parametrize("epochs", [1, 2, 3, 4])
+@pytest.mark.parametrize("epochs", [*(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3)), 4])
 def test_a_search_stopped_anywhere_lists_the_same_trials(world, tmp_path, epochs):
     """Two trials of three epochs, then three more of the better one."""
     recipe = RECIPE.with_changes(rate_factors=(0.5, 1.0))
