@@ -39,20 +39,22 @@ def evidence(layout: Layout, rows: Sequence[Row], tasks: Sequence[str]) -> dict[
     for part in {row.part for row in rows}:
         _correct_for_many(by_task, {row.name for row in rows if row.part == part})
     costs = Costs(layout.seqset, layout.subjects)
+    all_about = [_row(layout, names, row, costs) for row in rows]
+    pretrained = {about["name"] for about in all_about if "validation" in about.get("pretraining", {})}
     return {
         "source": names.source,
-        "rows": [_row(layout, names, row, costs) for row in rows],
+        "rows": all_about,
         "tasks": by_task,
-        "trials": _trials(layout, names, rows, by_task),
-        "bins": _bins(layout),
+        "trials": _trials(layout, names, rows, pretrained, by_task),
+        "bins": _bins(layout, names),
         "attention": _attention(layout, by_task),
     }
 
 
-def _bins(layout: Layout) -> dict[str, Any]:
+def _bins(layout: Layout, names: Names) -> dict[str, Any]:
     """Return the bars of the shards' histograms; empty without their card."""
-    card = layout.cards / "seqset.card.json"
-    return histograms(StepCard.read(layout.cards, "seqset").counts) if card.exists() else {}
+    card = _card(layout, names, f"{names.source}_seqset")
+    return histograms(card.counts) if card else {}
 
 
 def _attention(layout: Layout, by_task: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,12 +66,20 @@ def _attention(layout: Layout, by_task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trials(
-    layout: Layout, names: Names, rows: Sequence[Row], by_task: Mapping[str, Any]
+    layout: Layout,
+    names: Names,
+    rows: Sequence[Row],
+    pretrained: Collection[str],
+    by_task: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return every learning rate that was tried, row by row."""
+    """Return every learning rate that was tried, row by row.
+
+    Args:
+        pretrained: the names of the rows with a finished pretraining of their own.
+    """
     lines = []
     for row in rows:
-        if "validation" in _pretraining(layout, names, row):
+        if row.name in pretrained:
             lines += trials(layout.model(names.pretrained(row)), row.title, PRETRAINING)
         for task, content in by_task.items():
             if row.name in content["cells"]:

@@ -227,16 +227,16 @@ def attention_figures(profiles: Mapping[str, Mapping[str, Any]]) -> dict[str, Fi
         for name, profile in profiles.items()
         if profile["means"]
     }
-    drawn: dict[str, Figure] = {}
+    pictures: dict[str, Figure] = {}
     if "kinds" in panels:
-        drawn["attention_by_kind"] = figures.attention_by_kind(panels["kinds"])
+        pictures["attention_by_kind"] = figures.attention_by_kind(panels["kinds"])
     for name, part, x in (
         ("attention_by_recency", "sets_back", "Sets back"),
         ("attention_by_days", "days_back", "Days back"),
     ):
         if part in panels:
-            drawn[name] = figures.attention_by_recency(panels[part], x=x)
-    return drawn
+            pictures[name] = figures.attention_by_recency(panels[part], x=x)
+    return pictures
 
 
 ATTENTION_ALT = {

@@ -8,9 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from nest_model.commands.finetune import finetune_seeds
+from nest_model.training import rate_search
 from nest_model.training.recipe import PRETRAINING, Recipe
 from nest_model.training.stop import Stopped
-from nest_model.training.trainer import NotFiniteError
+from nest_model.training.trainer import NotFiniteError, fit
+from schemas.errors import NestError
 from tests.support.factories.world import (
     StopAfter,
     World,
@@ -118,6 +120,32 @@ def test_further_seeds_have_the_rate_of_the_first(world, pretrained_model, searc
     of_other_seed = metrics_of(model / "seeds" / "7")
     assert of_other_seed["recipe"]["learning_rate"] == RATE
     assert "trials" not in of_other_seed
+
+
+def test_a_rate_that_fails_after_its_trial_gives_way_to_the_next_best(
+    world, pretrained_model, tmp_path, monkeypatch
+):
+    """The loss of the winner is made infinite where its training goes on."""
+
+    def fit_once(task, recipe, *arguments, **options):
+        if recipe.learning_rate == RATE and "epochs" not in options:
+            raise NotFiniteError("the loss is not finite")
+        return fit(task, recipe, *arguments, **options)
+
+    monkeypatch.setattr(rate_search, "fit", fit_once)
+    factors = RECIPE.with_changes(rate_factors=(0.01, 1.0))
+    metrics = metrics_of(tune(world, pretrained_model, tmp_path, factors))
+    assert metrics["recipe"]["learning_rate"] == RATE * 0.01
+    assert [trial.get("failure") for trial in metrics["trials"]] == [None, "the loss was not finite"]
+
+
+def test_a_rate_that_is_no_number_is_refused_before_training(world, pretrained_model, tmp_path):
+    recipe = RECIPE.with_changes(learning_rate=1e10, rate_factors=(1.0, 1e300))
+    with pytest.raises(
+        NestError, match=r"rate_factors: a factor times the learning rate 1e\+10 is no finite number"
+    ):
+        tune(world, pretrained_model, tmp_path, recipe)
+    assert not (tmp_path / "model" / "state").exists()
 
 
 def test_search_without_a_finite_trial_is_an_error(world, pretrained_model, tmp_path):
