@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, offsets
 from nest_model.model.systems.gt_behrt.encoder import GtBehrt
-from nest_model.training.guesses.verdicts import not_judged, not_learnt
+from nest_model.training.guesses.verdicts import with_verdicts
 from nest_model.training.objective import CorruptedBatch, Objective, PackedPatients
 from nest_model.training.pretraining_data import PretrainingExamples
 from nest_model.training.token_loss import token_loss
@@ -119,16 +119,9 @@ class NodeObjective(Objective):
         codes = [corrupted.hidden.numpy() for corrupted in examples.corrupted(examples.val, self.corrupt)]
         of_nodes, metric = nats[np.concatenate(codes)], f"val_{self.name}"
         yardsticks = {metric: {"constant": float(of_nodes.mean())}} if len(of_nodes) else {}
-        return {
-            "yardsticks": yardsticks,
-            "not_learnt": not_learnt(validation, yardsticks, None),
-            "not_judged": not_judged(
-                val_patients=examples.val_patients,
-                unguessable_sets=None,
-                weights={metric: 1.0},
-                yardsticks=yardsticks,
-            ),
-        }
+        return with_verdicts(
+            validation, yardsticks, weights={metric: 1.0}, val_patients=examples.val_patients
+        )
 
     def _sum(self, encoder: GtBehrt, corrupted: HiddenNodes) -> Tensor:
         vectors = self.guesses(encoder, corrupted)

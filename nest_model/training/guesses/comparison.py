@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from nest_model.data.selection import Selection
-from nest_model.training.guesses.verdicts import not_judged, not_learnt
+from nest_model.training.guesses.verdicts import with_verdicts
 from nest_model.training.guesses.yardsticks import Mask, fit_patients, yardsticks
 from nest_model.training.masking import MaskedBatch
 from nest_model.training.pretraining_data import VALIDATION_SEED, PretrainingExamples
@@ -26,13 +26,10 @@ def compare_with_guesses(
 
     sample = examples.train.take(fit_patients(len(examples.train), VALIDATION_SEED))
     guesses = yardsticks(examples.popularity, partial(masked, sample), partial(masked, examples.val))
-    return {
-        "yardsticks": guesses,
-        "not_learnt": not_learnt(validation, guesses, unguessable_sets),
-        "not_judged": not_judged(
-            val_patients=examples.val_patients,
-            unguessable_sets=unguessable_sets,
-            weights={"val_mlm": config.mlm_weight, "val_msm": config.msm_weight},
-            yardsticks=guesses,
-        ),
-    }
+    return with_verdicts(
+        validation,
+        guesses,
+        weights={"val_mlm": config.mlm_weight, "val_msm": config.msm_weight},
+        val_patients=examples.val_patients,
+        unguessable_sets=unguessable_sets,
+    )

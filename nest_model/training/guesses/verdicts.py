@@ -112,3 +112,29 @@ def single_set_warning(split: str) -> str:
         "and set prediction cannot beat a constant guess. Use MLM alone (--msm-weight 0), or take subjects with "
         "several sets and --max-sets above 1."
     )
+
+
+def with_verdicts(
+    validation: Mapping[str, float],
+    yardsticks: Mapping[str, Any],
+    *,
+    weights: Mapping[str, float],
+    val_patients: int,
+    unguessable_sets: str | None = None,
+) -> dict[str, Any]:
+    """Return the guesses with the verdicts on the model's metrics, as `Objective.compare_with_guesses` does.
+
+    Args:
+        yardsticks: values of guesses by metric.
+        weights, val_patients, unguessable_sets: see `not_judged`.
+    """
+    return {
+        "yardsticks": yardsticks,
+        "not_learnt": not_learnt(validation, yardsticks, unguessable_sets),
+        "not_judged": not_judged(
+            val_patients=val_patients,
+            unguessable_sets=unguessable_sets,
+            weights=weights,
+            yardsticks=yardsticks,
+        ),
+    }

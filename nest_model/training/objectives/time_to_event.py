@@ -17,7 +17,7 @@ from nest_model.data.packed import PackedBatch
 from nest_model.model.systems.motor.encoder import PIECES, Motor, num_tasks
 from nest_model.training.event_times import TimedBatch, holders
 from nest_model.training.guesses.hazards import Risk, days_at_risk
-from nest_model.training.guesses.verdicts import not_judged, not_learnt
+from nest_model.training.guesses.verdicts import with_verdicts
 from nest_model.training.objective import Objective, PackedPatients
 from nest_model.training.pretraining_data import PretrainingExamples
 from schemas.errors import NestError
@@ -146,16 +146,9 @@ class TimeToEvent:
             "one_hazard": val.mean_loss(train.constant_hazards.expand(PIECES, -1)),
         }
         yardsticks = {"val_tte": guesses} if val.guesses else {}
-        return {
-            "yardsticks": yardsticks,
-            "not_learnt": not_learnt(validation, yardsticks, None),
-            "not_judged": not_judged(
-                val_patients=examples.val_patients,
-                unguessable_sets=None,
-                weights={"val_tte": 1.0},
-                yardsticks=yardsticks,
-            ),
-        }
+        return with_verdicts(
+            validation, yardsticks, weights={"val_tte": 1.0}, val_patients=examples.val_patients
+        )
 
     def _sum(self, encoder: Motor, corrupted: TimedBatch) -> Tensor:
         read = encoder.read(corrupted.batch, corrupted.rows)
