@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nest_model.commands.finetune import finetune_seeds
 from nest_model.commands.pretrain import pretrain_seeds
 from nest_model.config import ModelConfig
 from nest_model.training.pretraining_data import PretrainingPatients
@@ -17,7 +16,7 @@ from nest_model.training.recipe import PRETRAINING, Recipe
 from nest_model.training.stages import PretrainingRun
 from nest_model.training.state import StateFolder
 from schemas.errors import NestError
-from tests.support.factories.world import World, make_world, pretrain_small, runtime
+from tests.support.factories.world import World, finetune_small, make_world, pretrain_small, runtime
 
 RECIPE = PRETRAINING["tiny"].with_changes(epochs=2, patience=2, examples_per_step=4, least_steps=0)
 
@@ -65,7 +64,7 @@ def test_epochs_and_patience_grow_as_the_share_shrinks(share, epochs, patience):
 
 def test_seeds_of_a_share_draw_other_patients_and_pair_with_fine_tunings(world, tmp_path):
     """Seeds whose shares differ in size have the same recipe, so each fine-tuning starts from its own."""
-    out, model = tmp_path / "pretrained", tmp_path / "model"
+    out = tmp_path / "pretrained"
     pretrain_seeds(
         seqset=world.seqset, subjects=world.subjects, vocab=world.vocab, out=out, model="tiny", position=None,
         d_model=16, heads=2, d_ff=16, seeds=(42, 7), patient_share=0.25, recipe=vars(RECIPE), runtime=runtime(out),
@@ -74,11 +73,9 @@ def test_seeds_of_a_share_draw_other_patients_and_pair_with_fine_tunings(world, 
     assert first["train_patients"] != second["train_patients"]
     assert first["patient_share"] == second["patient_share"] == 0.25
     assert "It learnt from 0.25 of the training and validation subjects." in (out / "README.md").read_text()
-    finetune_seeds(
-        pretrained_model=out, labels=world.labels, seqset=world.seqset, out=model,
-        predictions=tmp_path / "report" / "predictions.parquet", seeds=(42, 7), pretraining_seeds=True,
-        recipe={"epochs": 1}, runtime=runtime(model),
-    )  # fmt: skip
+    model = finetune_small(
+        world, out, tmp_path, RECIPE.with_changes(epochs=1), seeds=(42, 7), pretraining_seeds=True
+    )
     assert metrics_of(model / "seeds" / "7")["pretraining_seed"] == 7
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from nest_model.commands.finetune import finetune_seeds
 from nest_model.training import rate_search
 from nest_model.training.recipe import PRETRAINING, Recipe
 from nest_model.training.stop import Stopped
@@ -16,6 +15,7 @@ from schemas.errors import NestError
 from tests.support.factories.world import (
     StopAfter,
     World,
+    finetune_small,
     make_world,
     pretrain_small,
     runtime,
@@ -40,27 +40,9 @@ def pretrained_model(world, tmp_path_factory) -> Path:
     return out
 
 
-def tune(
-    world: World, pretrained_model: Path, root: Path, recipe: Recipe, *, labels=None, stop=None, seeds=(42,)
-) -> Path:
-    model = root / "model"
-    finetune_seeds(
-        pretrained_model=pretrained_model,
-        labels=labels or world.labels,
-        seqset=world.seqset,
-        out=model,
-        predictions=root / "report" / "predictions.parquet",
-        seeds=seeds,
-        pretraining_seeds=False,
-        runtime=runtime(model, stop=stop),
-        recipe=vars(recipe),
-    )
-    return model
-
-
 @pytest.fixture(scope="module")
 def searched(world, pretrained_model, tmp_path_factory) -> Path:
-    return tune(world, pretrained_model, tmp_path_factory.mktemp("searched"), SEARCH)
+    return finetune_small(world, pretrained_model, tmp_path_factory.mktemp("searched"), SEARCH)
 
 
 def weights(model: Path) -> bytes:
@@ -79,7 +61,7 @@ def test_search_takes_the_best_rate_and_lists_every_trial(world, pretrained_mode
     precision = [trial["val_average_precision"] for trial in trials[:2]]
     assert precision[1] > precision[0]
     assert metrics["recipe"]["learning_rate"] == RATE
-    assert weights(searched) == weights(tune(world, pretrained_model, tmp_path, RECIPE))
+    assert weights(searched) == weights(finetune_small(world, pretrained_model, tmp_path, RECIPE))
     assert "best of 3 on the validation subjects" in (searched / "README.md").read_text()
     assert not (searched / "state").exists()
 
@@ -89,9 +71,9 @@ def test_search_takes_the_best_rate_and_lists_every_trial(world, pretrained_mode
 )
 def test_a_stopped_search_goes_on_to_the_same_bytes(world, pretrained_model, searched, tmp_path, steps):
     with pytest.raises(Stopped):
-        tune(world, pretrained_model, tmp_path, SEARCH, stop=StopAfter(steps))
+        finetune_small(world, pretrained_model, tmp_path, SEARCH, stop=StopAfter(steps))
 
-    resumed = tune(world, pretrained_model, tmp_path, SEARCH)
+    resumed = finetune_small(world, pretrained_model, tmp_path, SEARCH)
     assert weights(resumed) == weights(searched)
     assert metrics_of(resumed) == metrics_of(searched)
 
@@ -106,7 +88,7 @@ def test_test_labels_choose_no_rate(world, pretrained_model, searched, tmp_path)
         )
     ]
     write_labels(tmp_path / "labels.parquet", rows, splits)
-    other = tune(world, pretrained_model, tmp_path, SEARCH, labels=tmp_path / "labels.parquet")
+    other = finetune_small(world, pretrained_model, tmp_path, SEARCH, labels=tmp_path / "labels.parquet")
 
     assert metrics_of(other)["trials"] == metrics_of(searched)["trials"]
     assert weights(other) == weights(searched)
@@ -114,7 +96,7 @@ def test_test_labels_choose_no_rate(world, pretrained_model, searched, tmp_path)
 
 
 def test_further_seeds_have_the_rate_of_the_first(world, pretrained_model, searched, tmp_path):
-    model = tune(world, pretrained_model, tmp_path, SEARCH, seeds=(42, 7))
+    model = finetune_small(world, pretrained_model, tmp_path, SEARCH, seeds=(42, 7))
 
     assert weights(model) == weights(searched)
     of_other_seed = metrics_of(model / "seeds" / "7")
@@ -134,7 +116,7 @@ def test_a_rate_that_fails_after_its_trial_gives_way_to_the_next_best(
 
     monkeypatch.setattr(rate_search, "fit", fit_once)
     factors = RECIPE.with_changes(rate_factors=(0.01, 1.0))
-    metrics = metrics_of(tune(world, pretrained_model, tmp_path, factors))
+    metrics = metrics_of(finetune_small(world, pretrained_model, tmp_path, factors))
     assert metrics["recipe"]["learning_rate"] == RATE * 0.01
     assert [trial.get("failure") for trial in metrics["trials"]] == [None, "the loss was not finite"]
 
@@ -144,12 +126,12 @@ def test_a_rate_that_is_no_number_is_refused_before_training(world, pretrained_m
     with pytest.raises(
         NestError, match=r"rate_factors: a factor times the learning rate 1e\+10 is no finite number"
     ):
-        tune(world, pretrained_model, tmp_path, recipe)
+        finetune_small(world, pretrained_model, tmp_path, recipe)
     assert not (tmp_path / "model" / "state").exists()
 
 
 def test_search_without_a_finite_trial_is_an_error(world, pretrained_model, tmp_path):
     hopeless = RECIPE.with_changes(rate_factors=(1e35, 1e36))
     with pytest.raises(NotFiniteError, match="not finite"):
-        tune(world, pretrained_model, tmp_path, hopeless)
+        finetune_small(world, pretrained_model, tmp_path, hopeless)
     assert not (tmp_path / "model" / "metrics.json").exists()

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from lightning_fabric import Fabric
 
+from nest_model.commands.finetune import finetune_seeds
 from nest_model.commands.pretrain import pretrain
 from nest_model.training.device import launch_fabric
 from nest_model.training.recipe import Recipe
@@ -74,6 +75,25 @@ def pretrain_small(world: World, runtime: Runtime, out: Path, recipe: Recipe, **
         runtime=runtime,
         recipe=vars(recipe),
     )
+
+
+def finetune_small(world: World, pretrained: Path, root: Path, recipe: Recipe, **options: Any) -> Path:
+    """Fine-tune with seed 42, or those of `seeds`, below a folder, `model` and `report`; return the model's folder.
+
+    `options` are passed to `finetune_seeds`; `stop` is the runtime's.
+    """
+    model = root / "model"
+    places = {
+        "pretrained_model": pretrained,
+        "labels": world.labels,
+        "seqset": world.seqset,
+        "out": model,
+        "predictions": root / "report" / "predictions.parquet",
+    }
+    seeds = {"seeds": (42,), "pretraining_seeds": False}
+    execution = runtime(model, stop=options.pop("stop", None))
+    finetune_seeds(**(places | seeds | options), runtime=execution, recipe=vars(recipe))
+    return model
 
 
 def make_world(
