@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from nest_model.__main__ import main
-from nest_model.commands.finetune import finetune_seeds
 from nest_model.commands.pretrain import pretrain_seeds
 from nest_model.data.predictions import probe_predictions, read_predictions
 from nest_model.evaluation.bootstrap import Resamples
@@ -36,6 +35,7 @@ from tests.support.factories import predictions as made_up
 from tests.support.factories.world import (
     StopAfter,
     World,
+    finetune_small,
     flip_labels,
     make_world,
     pretrain_small,
@@ -58,18 +58,8 @@ def pretrained_folder(world, tmp_path_factory) -> Path:
     return out
 
 
-def tune(world, pretrained_folder, root, seeds, *, stop=None, pretraining_seeds=False, labels=None) -> Path:
-    finetune_seeds(
-        seeds=seeds,
-        pretraining_seeds=pretraining_seeds,
-        pretrained_model=pretrained_folder,
-        labels=labels or world.labels,
-        seqset=world.seqset,
-        out=root / "model",
-        predictions=root / "report" / "predictions.parquet",
-        runtime=runtime(root / "model", stop=stop),
-        recipe=vars(RECIPE),
-    )
+def tune(world, pretrained_folder, root, seeds, **options) -> Path:
+    finetune_small(world, pretrained_folder, root, RECIPE, seeds=seeds, **options)
     return root
 
 
