@@ -3,7 +3,7 @@
 import json
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -23,6 +23,9 @@ log = logging.getLogger("nest")
 
 Task = TypeVar("Task", bound=TrainingTask)
 
+
+FURTHER_TRIALS = 3
+"""While a search's highest or lowest rate is its best, the next one beyond is tried, at most so many in all."""
 
 TRIAL_EPOCHS = 3
 TRIAL_SHARE = 1 / 6
@@ -58,8 +61,9 @@ def train(
 ) -> Training[Task]:
     """Train with the recipe's learning rate; with `rate_factors`, with the best of that rate times each of them.
 
-    A trial is the training itself, and the best one goes on from there: it ends with the weights of a training that had
-    no other rate. Each trial has its own curves.
+    If the best rate is the highest or lowest, the search goes on beyond it, so that the grid does not choose. A trial
+    is the training itself, and the best one goes on from there: it ends with the weights of a training that had no
+    other rate. Each trial has its own curves.
 
     Args:
         task: with its initial weights; a search does not train it.
@@ -76,11 +80,13 @@ def train(
         position, module = fit(task, recipe, runtime, states=states, **arguments)
         return Training(task, recipe, position, module, [])
     epochs = max(TRIAL_EPOCHS, math.ceil(recipe.epochs * TRIAL_SHARE)) if cuts_trials else recipe.epochs
-    trials = [_Trial(recipe_of_trial, epochs) for recipe_of_trial in _recipes(recipe)]
-    for number, trial in enumerate(trials):
-        log.info("learning rate %g: trial %d of %d", trial.recipe.learning_rate, number + 1, len(trials))
+    trials: list[_Trial] = []
+    for rate in _rates(recipe, trials):
+        log.info("learning rate %g: trial %d, at least %d", rate, len(trials) + 1, len(recipe.rate_factors))
+        trial = _Trial(replace(recipe, learning_rate=rate, rate_factors=()), epochs)
         trial.run(make_another(), runtime, states, **arguments)
-        runtime.telemetry.trial(number, trial.numbers)
+        runtime.telemetry.trial(len(trials), trial.numbers)
+        trials.append(trial)
     while True:
         best = min(trials, key=lambda trial: trial.objective)
         if best.failure is not None:
@@ -95,15 +101,32 @@ def train(
             return Training(task, best.recipe, position, module, [trial.record for trial in trials])
 
 
-def _recipes(recipe: Recipe) -> list[Recipe]:
-    """Return the recipe of each trial: with another rate, and without a search."""
+def _rates(recipe: Recipe, trials: Sequence["_Trial"]) -> Iterator[float]:
+    """Yield the rates of the grid, then those beyond its ends, for which it looks at the finished trials."""
     rates = [recipe.learning_rate * factor for factor in recipe.rate_factors]
     if not all(map(math.isfinite, rates)):
         raise NestError(
             f"rate_factors: a factor times the learning rate {recipe.learning_rate:g} is no finite number; take "
             "factors near 1."
         )
-    return [replace(recipe, learning_rate=rate, rate_factors=()) for rate in rates]
+    yield from rates
+    for _ in range(FURTHER_TRIALS):
+        rate = _rate_beyond(trials)
+        if rate is None:
+            return
+        yield rate
+
+
+def _rate_beyond(trials: Sequence["_Trial"]) -> float | None:
+    """Return the rate as far beyond the best as its neighbour is before it; None if the best lies between others."""
+    by_rate = sorted(trials, key=lambda trial: trial.recipe.learning_rate)
+    best = min(range(len(by_rate)), key=lambda index: by_rate[index].objective)
+    neighbours = {0: 1, len(by_rate) - 1: len(by_rate) - 2}
+    if best not in neighbours:
+        return None
+    rate = by_rate[best].recipe.learning_rate
+    beyond = rate * (rate / by_rate[neighbours[best]].recipe.learning_rate)
+    return beyond if 0 < beyond < math.inf else None
 
 
 @dataclass

@@ -66,6 +66,38 @@ def test_search_takes_the_best_rate_and_lists_every_trial(world, pretrained_mode
     assert not (searched / "state").exists()
 
 
+def test_search_goes_beyond_the_end_of_its_grid_while_that_is_best(world, pretrained_model, tmp_path):
+    low = RECIPE.with_changes(rate_factors=(1e-9, 1e-8, 1e-7))
+    metrics = metrics_of(finetune_small(world, pretrained_model, tmp_path / "low", low))
+    factors = [trial["learning_rate"] / RATE for trial in metrics["trials"]]
+    best = max(metrics["trials"], key=lambda trial: trial["val_average_precision"])
+    assert len(factors) > 3, "the best of three rates that are all too low is at an end"
+    assert metrics["recipe"]["learning_rate"] == best["learning_rate"]
+    further = (
+        [min(factors[:3]) / 10**each for each in (1, 2, 3)],
+        [max(factors[:3]) * 10**each for each in (1, 2, 3)],
+    )
+    assert any(factors[3:] == pytest.approx(rates[: len(factors) - 3]) for rates in further)
+
+
+@pytest.mark.parametrize(
+    ("objectives", "beyond"),
+    [
+        ((3.0, 2.0, 1.0), 3.2),
+        ((2.0, 1.0, 3.0), 0.05),
+        ((1.0, 2.0, 3.0), None),
+        ((1.0, 1.0, 1.0), 0.05),
+        ((math.inf, math.inf, math.inf), 0.05),
+    ],
+)
+def test_rate_beyond_is_as_far_as_the_last_step_of_the_grid(objectives, beyond):
+    trials = [
+        rate_search._Trial(RECIPE.with_changes(learning_rate=rate), epochs=1, objective=objective)
+        for rate, objective in zip((0.2, 0.1, 0.8), objectives, strict=True)
+    ]
+    assert rate_search._rate_beyond(trials) == (None if beyond is None else pytest.approx(beyond))
+
+
 @pytest.mark.parametrize(
     "steps", [pytest.param(5, marks=pytest.mark.long), 50, pytest.param(70, marks=pytest.mark.long)]
 )
@@ -115,6 +147,7 @@ def test_a_rate_that_fails_after_its_trial_gives_way_to_the_next_best(
         return fit(task, recipe, *arguments, **options)
 
     monkeypatch.setattr(rate_search, "fit", fit_once)
+    monkeypatch.setattr(rate_search, "FURTHER_TRIALS", 0)
     factors = RECIPE.with_changes(rate_factors=(0.01, 1.0))
     metrics = metrics_of(finetune_small(world, pretrained_model, tmp_path, factors))
     assert metrics["recipe"]["learning_rate"] == RATE * 0.01

@@ -155,6 +155,13 @@ def test_a_stage_that_no_longer_improves_ends_before_the_next(world, tmp_path):
     assert [epoch["epoch"] for epoch in metrics["history"]] == list(range(len(metrics["history"])))
 
 
+@pytest.fixture
+def grid_alone(monkeypatch) -> None:
+    """Try the rates of the grid and none beyond its ends."""
+    monkeypatch.setattr(rate_search, "FURTHER_TRIALS", 0)
+
+
+@pytest.mark.usefixtures("grid_alone")
 @pytest.mark.parametrize("system", ["nest", "gt_behrt"])
 def test_a_search_goes_on_with_the_best_rate_in_every_stage(world, tmp_path, system):
     factors = (1e-9, 1.0)
@@ -170,6 +177,7 @@ def test_a_search_goes_on_with_the_best_rate_in_every_stage(world, tmp_path, sys
     assert weights(searched) == weights(alone)
 
 
+@pytest.mark.usefixtures("grid_alone")
 @pytest.mark.parametrize("epochs", [*(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3)), 4])
 def test_a_search_stopped_anywhere_lists_the_same_trials(world, tmp_path, epochs):
     """Two trials of three epochs, then three more of the better one."""
