@@ -30,9 +30,16 @@ def code_version(*modules: str, entry_point: str | None = None) -> str:
     if unknown := [module for module in modules if _file(module) is None]:
         raise ValueError(f"no module {', '.join(unknown)}: its code cannot be part of a version.")
     sources = _reachable_files(modules)
-    for file in sorted(_data_files(sources) | sources | ({entry_file} if entry_file else set()), key=_label):
-        digest.update(f"{_label(file)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    files = _data_files(sources) | sources | ({entry_file} if entry_file else set())
+    for label, content in sorted(map(_label_and_hash, files)):
+        digest.update(f"{label}\0".encode() + content)
     return digest.hexdigest()[:16]
+
+
+def read_again() -> None:
+    """Read files anew for the next version: within a process each is read and parsed once."""
+    for cached in (code_version, _imports, _file, _label_and_hash, _other_files):
+        cached.cache_clear()
 
 
 def _reachable_files(modules: tuple[str, ...]) -> set[Path]:
@@ -68,10 +75,14 @@ def _statements(block: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements(getattr(statement, field, []))
 
 
-def _label(file: Path) -> str:
-    return str(file.relative_to(ROOT)) if file.is_relative_to(ROOT) else f"{file.parent.name}/{file.name}"
+@cache
+def _label_and_hash(file: Path) -> tuple[str, bytes]:
+    is_ours = file.is_relative_to(ROOT)
+    label = str(file.relative_to(ROOT)) if is_ours else f"{file.parent.name}/{file.name}"
+    return label, hashlib.sha256(file.read_bytes()).digest()
 
 
+@cache
 def _file(module: str) -> Path | None:
     """Return the file of a module of ours, or of an installed package that adds a source."""
     room, *below = module.split(".")
@@ -93,11 +104,14 @@ def _data_files(sources: set[Path]) -> set[Path]:
     return {file for folder in folders for file in _other_files(folder)}
 
 
-def _other_files(folder: Path) -> Iterator[Path]:
+@cache
+def _other_files(folder: Path) -> frozenset[Path]:
+    files: set[Path] = set()
     for path in folder.iterdir():
         if path.name.startswith((".", "__pycache__")):
             continue
         if path.is_dir() and not (path / "__init__.py").exists():
-            yield from _other_files(path)
+            files |= _other_files(path)
         elif path.is_file() and path.suffix != ".py":
-            yield path
+            files.add(path)
+    return frozenset(files)

@@ -135,13 +135,14 @@ def copied_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
         shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(code, "ROOT", tmp_path)
     monkeypatch.setattr(common, "code_version", code.code_version.__wrapped__)
-    code._imports.cache_clear()
+    code.read_again()
     yield tmp_path
-    code._imports.cache_clear()
+    code.read_again()
 
 
 def versions() -> dict[str, str]:
     """Return the version of the code of every system's pretraining and cells, and of LightGBM's cells."""
+    code._label_and_hash.cache_clear()
     pretrainings = {f"{system} pretrained": common.pretraining_code(system) for system in systems()}
     cells = {f"{system} cell": common.finetuning_code(system) for system in systems()}
     return pretrainings | cells | {"lightgbm": common.boosting_code()}

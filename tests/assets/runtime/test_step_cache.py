@@ -169,13 +169,13 @@ def test_code_version_follows_every_import_and_data_file(tmp_path: Path, monkeyp
             file = tmp_path / name
             file.parent.mkdir(exist_ok=True)
             file.write_text(text + "#" * (name == edited_name))
-        code._imports.cache_clear()
+        code.read_again()
         return code_version.__wrapped__("pipelines.step")
 
     monkeypatch.setattr(code, "ROOT", tmp_path)
     first_version = version()
     changed_names = {name for name in texts if version(name) != first_version}
-    code._imports.cache_clear()
+    code.read_again()
     assert changed_names == set(texts) - {"pipelines/other.py", "schemas/rules.py"}, (
         "rules count in the keys of the steps that read them"
     )
