@@ -31,6 +31,7 @@ from assets.sources.fetch import FETCHED_ASSETS, as_published
 from assets.sources.mimic_meds import mimic_meds
 from pipelines.events.split import TASK_SPLIT
 from schemas.cohort import Cohort, read_folder, source_of_bad_file
+from schemas.loading import loading
 from schemas.sources import SourceSpec, cohort_sources, sources
 
 
@@ -58,7 +59,8 @@ def _refuse_code_of_another_checkout() -> None:
 @cache
 def _built() -> dg.Definitions:
     """Build once in a process and those forked from it; to load them anew Dagster starts another process."""
-    return build(COHORT_FOLDER)
+    with loading():
+        return build(COHORT_FOLDER)
 
 
 def build(folder: Path) -> dg.Definitions:

@@ -40,6 +40,7 @@ PRELOADED = [
     "assets.preload",
     "schemas.expectations.validation",
     "nest_model.report.previews",
+    "assets.runtime.preloaded",
 ]
 
 

@@ -21,6 +21,7 @@ from nest_model.systems import systems
 from nest_model.training.stop import StopRequest
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import NestError
+from schemas.loading import loading
 from schemas.seeds import DEFAULT, read_seed, read_seeds
 
 if TYPE_CHECKING:
@@ -419,7 +420,8 @@ def _training(command: argparse.ArgumentParser) -> None:
 
 # Each function imports its dependencies itself: `--help` and a wrong flag should not wait for torch.
 def _pretrain(*, model: str, system: str, **values: Any) -> None:
-    from nest_model.commands import pretrain as train
+    with loading():
+        from nest_model.commands import pretrain as train
 
     options = take_options(PretrainingOptions, values)
 
@@ -440,7 +442,8 @@ def _pretrain(*, model: str, system: str, **values: Any) -> None:
 
 
 def _finetune(*, pretraining_seeds: bool, **values: Any) -> None:
-    from nest_model.commands import finetune
+    with loading():
+        from nest_model.commands import finetune
 
     options = take_options(FineTuningOptions, values)
     run = partial(
@@ -468,8 +471,9 @@ def _train(
     row_budget: int | None,
     **options: Any,
 ) -> None:
-    from nest_model.training.device import launch_fabric
-    from nest_model.training.runtime import Runtime
+    with loading():
+        from nest_model.training.device import launch_fabric
+        from nest_model.training.runtime import Runtime
 
     fabric = launch_fabric(device, precision, threads=threads, strategy=strategy)
     run(
@@ -483,8 +487,9 @@ def _train(
 def _predict(
     *, device: "Device", precision: "Precision", threads: int, seed: int, stop: StopRequest, **options: Any
 ) -> None:
-    from nest_model.commands import predict
-    from nest_model.training.device import launch_fabric
+    with loading():
+        from nest_model.commands import predict
+        from nest_model.training.device import launch_fabric
 
     predict.predict(fabric=launch_fabric(device, precision, threads=threads), **options)
 
@@ -525,8 +530,9 @@ def _next_basket_report(*, stop: StopRequest, **options: Any) -> None:
 def _lightgbm(
     *, stop: StopRequest, telemetry: Telemetry, out: Path, predictions: Path, **options: Any
 ) -> None:
-    from nest_model.baselines import lightgbm
-    from nest_model.training.seeds import train_seeds
+    with loading():
+        from nest_model.baselines import lightgbm
+        from nest_model.training.seeds import train_seeds
 
     seeds = options.pop("seeds")
 
@@ -537,7 +543,8 @@ def _lightgbm(
 
 
 def _yardsticks(*, stop: StopRequest, **options: Any) -> None:
-    from nest_model.baselines import yardsticks
+    with loading():
+        from nest_model.baselines import yardsticks
 
     yardsticks.run(**options)
 
@@ -545,8 +552,9 @@ def _yardsticks(*, stop: StopRequest, **options: Any) -> None:
 def _removals(
     *, device: "Device", precision: "Precision", threads: int, seed: int, stop: StopRequest, **options: Any
 ) -> None:
-    from nest_model.commands import removals
-    from nest_model.training.device import launch_fabric
+    with loading():
+        from nest_model.commands import removals
+        from nest_model.training.device import launch_fabric
 
     removals.run(fabric=launch_fabric(device, precision, threads=threads), **options)
 

@@ -1,5 +1,6 @@
 """The modules that the fork server loads for all steps; it ignores one that cannot be imported."""
 
+import importlib
 import subprocess
 import sys
 
@@ -8,8 +9,11 @@ from tests.support.commands import ROOT
 
 
 def test_every_preloaded_module_can_be_imported() -> None:
-    # as the fork server does, in a process of its own: one of them changes the process group
-    code = f"import {', '.join(PRELOADED)}"
+    first, *others = PRELOADED
+    for name in others:
+        importlib.import_module(name)
+    # in a process of its own: it changes the process group, and collects no garbage until the last one is loaded
+    code = f"import gc, {first}; assert not gc.isenabled(); import {others[-1]}; assert gc.isenabled()"
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
