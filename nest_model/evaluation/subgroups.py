@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from nest_model.data.predictions import Predictions, patients_of
+from nest_model.data.labels import Labels
+from nest_model.data.predictions import Predictions, classes_of, patients_of
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import Score, combine, missing, score
 from schemas.contract import read_table
 from schemas.suppress import SMALLEST_SHOWN, WITHHELD, is_small, names_to_withhold
-from schemas.tables.events import ENCOUNTERS, SUBJECTS
+from schemas.tables.events import ENCOUNTERS, SPLITS, SUBJECTS
 
 METRICS = ("auroc", "average_precision")
 
@@ -22,6 +24,9 @@ LEAST_POSITIVES = 20
 TOO_FEW = f"withheld: under {LEAST_POSITIVES} patients with the outcome, or under {SMALLEST_SHOWN} without"
 
 BESIDE_FEW = "withheld: too few patients in this group, or in one it is hidden with"
+
+GROUPED = ("Sex", "Race")
+"""The attributes whose groups the table of characteristics counts too."""
 
 _VAGUE = ("not known", "other")
 
@@ -78,12 +83,40 @@ def race_group(race: str | None) -> str:
     return next((group for start, group in _RACES if race.upper().startswith(start)), "other")
 
 
+def cells_of(labels: Labels) -> list[np.ndarray]:
+    """Return the rows of each split with each outcome, bool [rows]: the smallest parts that a page counts."""
+    truth = labels.truth(classes_of(labels.task))
+    outcomes = [*truth.T, ~truth.any(axis=1)]
+    cells = [(labels.split == split) & outcome for split in SPLITS for outcome in outcomes]
+    return [cell for cell in cells if cell.any()]
+
+
+def withheld_in_cells(
+    subject_id: np.ndarray, cells: Sequence[np.ndarray], group_of_row: np.ndarray
+) -> set[Any]:
+    """Return the groups whose rows must be withheld where those of each cell, or of any union of cells, are counted."""
+    names = sorted(set(group_of_row))
+    tables = []
+    for cell in cells:
+        parts = {name: cell & (group_of_row == name) for name in names}
+        tables.append({name: int(np.count_nonzero(rows)) for name, rows in parts.items()})
+        tables.append({name: len(np.unique(subject_id[rows])) for name, rows in parts.items()})
+    return names_to_withhold(*tables)
+
+
 def score_groups(
-    predictions: Predictions, groups: Mapping[str, Sequence[str]], *, seed: int
+    predictions: Predictions,
+    groups: Mapping[str, Sequence[str]],
+    *,
+    seed: int,
+    hidden: Mapping[str, set[str]] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Score each group of each attribute on its own rows, with the gap to the attribute's largest group.
 
     All groups share the same resamples, so a gap accounts for patients in both groups (at two ages, say).
+
+    Args:
+        hidden: by attribute the groups whose counts another table of the page withholds.
 
     Returns:
         One dict per group: attribute, group, rows, positives (suppressed), auroc, average_precision (value None:
@@ -93,9 +126,9 @@ def score_groups(
     group_scores: list[dict[str, Any]] = []
     for attribute, names_of_rows in groups.items():
         group_of_row = np.array(names_of_rows, dtype=object)
-        names = sorted(set(group_of_row), key=_sort_key)
+        names = sorted(set(group_of_row), key=group_order)
         parts = {name: predictions.rows(group_of_row == name) for name in names}
-        withheld = _withheld_groups(predictions, parts)
+        withheld = _withheld_groups(predictions, parts) | (hidden.get(attribute, set()) & parts.keys())
         scores = _scores(parts, withheld, resamples)
         reference = _reference(parts, scores)
         for name in names:
@@ -183,7 +216,7 @@ def _counts(part: Predictions, is_hidden: bool) -> dict[str, str]:
     return {"rows": WITHHELD, "positives": WITHHELD} if is_hidden else {"rows": rows, "positives": positives}
 
 
-def _sort_key(name: str) -> tuple[bool, int, str]:
+def group_order(name: str) -> tuple[bool, int, str]:
     """Return a sort key: ages from young to old, other groups by name, unknown groups last."""
     ages = [band for _, band in _AGES]
     return name in _VAGUE, ages.index(name) if name in ages else 0, name

@@ -9,11 +9,13 @@ from matplotlib.figure import Figure
 
 from nest_model.evaluation import net_benefit
 from nest_model.evaluation.metrics import SPLIT
+from nest_model.evaluation.operating_points import MEASURES
 from nest_model.report import attention, figures
 from nest_model.report import training_curves as histories
+from nest_model.report.in_short import in_short
 from nest_model.report.paper import paper_comparison
 from nest_model.report.removals import removal_summary
-from nest_model.report.table import LABELS, interval, number, result_rows
+from nest_model.report.table import LABELS, as_percent, interval, number, result_rows, rounded
 from nest_model.report.tasks import TaskResults
 from nest_model.report.verdicts import recalibration_warnings, verdicts
 from nest_model.training.guesses import table
@@ -69,7 +71,10 @@ def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: 
 def render_cohort(metrics: Mapping[str, Any], task: TaskResults, history: Sequence[Mapping[str, Any]]) -> str:
     """Return the page of one cohort; the arguments are as for `render`."""
     return template("cohort.html.j2").render(
-        **_common_variables(metrics, [task], {task.cohort: history}), cohort=task.cohort
+        **_common_variables(metrics, [task], {task.cohort: history}),
+        cohort=task.cohort,
+        in_short=in_short(metrics["tasks"][task.cohort], metrics["details"]),
+        measures=MEASURES,
     )
 
 
@@ -110,6 +115,7 @@ def template(name: str, package: str = "nest_model.report", **filters: Callable[
         lstrip_blocks=True,
     )
     environment.filters |= {"interval": interval, "number": number, "percent": percent, "plain": plain}
+    environment.filters |= {"rounded": rounded, "as_percent": as_percent}
     environment.filters |= filters
     return environment.get_template(name)
 

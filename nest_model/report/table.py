@@ -93,6 +93,24 @@ def _number(value: float, with_sign: bool) -> str:
     return f"{value:{'+' if with_sign else ''}.3f}".replace("-", "−")
 
 
+def rounded(score: Mapping[str, Any], digits: int = 3, scale: float = 1.0, unit: str = "") -> str:
+    """Format a score with its interval, each times `scale` and followed by `unit`; None as a dash.
+
+    A score without a value has its note instead.
+    """
+    if score["value"] is None:
+        return score["note"] or "–"
+    value, low, high = (
+        None if score[key] is None else f"{score[key] * scale:.{digits}f}" for key in ("value", "low", "high")
+    )
+    return f"{value}{unit}" if low is None else f"{value}{unit} ({low} to {high})"
+
+
+def as_percent(score: Mapping[str, Any]) -> str:
+    """Format a share with its interval in per cent."""
+    return rounded(score, 1, 100, " %")
+
+
 def number(count: int | str) -> str:
     return f"{count:,}" if isinstance(count, int) else count
 

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
+from nest_model.data.labels import Labels
 from nest_model.data.predictions import (
     WITHOUT_PRETRAINING,
     YARDSTICKS,
@@ -22,7 +22,13 @@ from nest_model.data.predictions import (
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine, counts, mean_over, score, summary
 from nest_model.evaluation.recalibration import recalibrate
-from nest_model.evaluation.subgroups import attributes, score_groups
+from nest_model.evaluation.subgroups import (
+    GROUPED,
+    attributes,
+    cells_of,
+    score_groups,
+    withheld_in_cells,
+)
 from nest_model.report.planted import load_planted_risk, planted_part_shares
 from nest_model.training.seeds import list_other_seeds, model_of_seed, predictions_of_seed
 from schemas.cards import StepCard
@@ -49,6 +55,7 @@ class TaskResults:
     """The predictions of each model for one cohort's test rows; a missing model has a reason instead."""
 
     cohort: str
+    title: str
     task: Task | None  # None: there are no labels
     models: dict[str, Predictions]  # the available ones of MODELS, and `best`
     common: dict[str, Predictions]  # list task: on the labels LightGBM has boosters for
@@ -58,10 +65,6 @@ class TaskResults:
     recalibrated: dict[str, Predictions]
     methods: dict[str, str]  # name of the map by model
     seeds: dict[str, int]  # number of seeds, for models with several
-
-    @cached_property
-    def title(self) -> str:
-        return title_of(self.cohort)
 
     @property
     def is_binary(self) -> bool:
@@ -80,8 +83,12 @@ def title_of(cohort: str) -> str:
     return " ".join([first[:1].upper() + first[1:], *rest])
 
 
-def load_task(layout: Layout, cohort: str) -> TaskResults:
-    """Read the models' predictions for a cohort's test rows, and the planted probabilities of these rows."""
+def load_task(layout: Layout, cohort: str, title: str | None = None) -> TaskResults:
+    """Read the models' predictions for a cohort's test rows, and the planted probabilities of these rows.
+
+    Args:
+        title: the cohort's title; None: it is made from the name.
+    """
     models: dict[str, Predictions] = {}
     recalibrated_models: dict[str, Predictions] = {}
     missing: dict[str, str] = {}
@@ -114,7 +121,18 @@ def load_task(layout: Layout, cohort: str) -> TaskResults:
         for name, predictions in models.items()
         if predictions.seed_probabilities
     }
-    return TaskResults(cohort, task, models, common, missing, not_asked, recalibrated_models, methods, seeds)
+    return TaskResults(
+        cohort,
+        title or title_of(cohort),
+        task,
+        models,
+        common,
+        missing,
+        not_asked,
+        recalibrated_models,
+        methods,
+        seeds,
+    )
 
 
 def _pretraining_seeds(layout: Layout, cohort: str) -> int:
@@ -246,12 +264,13 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
     if task is not None and task.label_type == "class":
         content["per_class"] = per_class(results.models)
     if results.is_binary and is_written(layout.subjects) and is_written(layout.encounters):
+        hidden = _hidden_groups(layout, results.cohort)
         content["subgroups"] = {
-            name: _subgroups(layout, results.models[name], seed)
+            name: _subgroups(layout, results.models[name], seed, hidden)
             for name in COMPARED
             if name in results.models and len(results.models[name])
         }
-    texts = _label_counts(layout, results.cohort)
+    texts = label_counts(layout, results.cohort)
     for part in (content, content.get("common", {}), content.get("recalibrated", {})):
         for model_summary in part.get("models", {}).values():
             _withhold(model_summary, texts)
@@ -261,7 +280,7 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
 def counts_beside_attrition(layout: Layout, cohort: str, predictions: Predictions) -> dict[str, Any]:
     """Return the counts of a model's test rows as they may be shown beside the cohort's attrition."""
     content: dict[str, Any] = counts(predictions)
-    _withhold(content, _label_counts(layout, cohort))
+    _withhold(content, label_counts(layout, cohort))
     return content
 
 
@@ -279,7 +298,7 @@ def _withhold(summary: dict[str, Any], texts: Mapping[str, str]) -> None:
         summary["prevalence"] = None
 
 
-def _label_counts(layout: Layout, cohort: str) -> dict[str, str]:
+def label_counts(layout: Layout, cohort: str) -> dict[str, str]:
     """Return the counts of a cohort's labels as they may be shown beside its attrition; empty without attrition."""
     card, path = _labels_card(layout, cohort), layout.cohort(cohort) / "attrition.csv"
     if card is None or "rows" not in card.counts or not path.exists():
@@ -368,9 +387,24 @@ def per_class(models: Mapping[str, Predictions]) -> list[dict[str, Any]]:
     return rows
 
 
-def _subgroups(layout: Layout, predictions: Predictions, seed: int) -> list[dict[str, Any]]:
+def _hidden_groups(layout: Layout, cohort: str) -> dict[str, set[str]]:
+    """Return by attribute the groups that the table of characteristics withholds; empty without labels."""
+    if not is_written(layout.labels(cohort)):
+        return {}
+    labels = Labels.read(layout.labels(cohort))
+    groups = attributes(layout.subjects, layout.encounters, labels.subject_id, labels.encounter_id)
+    cells = cells_of(labels)
+    return {
+        name: withheld_in_cells(labels.subject_id, cells, np.array(groups[name], dtype=object))
+        for name in GROUPED
+    }
+
+
+def _subgroups(
+    layout: Layout, predictions: Predictions, seed: int, hidden: Mapping[str, set[str]]
+) -> list[dict[str, Any]]:
     groups = attributes(layout.subjects, layout.encounters, predictions.subject_id, predictions.encounter_id)
-    return score_groups(predictions, groups, seed=seed)
+    return score_groups(predictions, groups, seed=seed, hidden=hidden)
 
 
 def _in_english(layout: Layout, cohort: str) -> list[str]:

@@ -1,8 +1,9 @@
 """Collect all results, write the numbers, and render the page from the same numbers."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from nest_model.evaluation.bootstrap import SEED
@@ -18,23 +19,38 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("nest")
 
+NO_TITLES: Mapping[str, str] = MappingProxyType({})
+
 
 def write_report(
-    root: Path, cohorts: list[str], out: Path, preset: str, telemetry: Telemetry | None = None
+    root: Path,
+    cohorts: list[str],
+    out: Path,
+    preset: str,
+    telemetry: Telemetry | None = None,
+    titles: Mapping[str, str] = NO_TITLES,
 ) -> None:
     """Write `out`/metrics.json and `out`/report.html from the files under `root`.
 
     Missing parts (a model, a card, planted probabilities) are named in the report and raise no error.
 
+    Args:
+        titles: titles of cohorts; the others' are made from their names.
+
     Raises:
         NestError: a file was written under another contract.
     """
     with disclosing(are_synthetic(Layout(root).cards)):
-        _write_report(root, cohorts, out, preset, telemetry)
+        _write_report(root, cohorts, out, preset, telemetry, titles)
 
 
 def _write_report(
-    root: Path, cohorts: list[str], out: Path, preset: str, telemetry: Telemetry | None
+    root: Path,
+    cohorts: list[str],
+    out: Path,
+    preset: str,
+    telemetry: Telemetry | None,
+    titles: Mapping[str, str],
 ) -> None:
     from nest_model.report.data import data_card, run_card
     from nest_model.report.looks import fine_tuning_history
@@ -46,7 +62,7 @@ def _write_report(
     progress = telemetry.progress("report", total=len(cohorts), unit="tasks") if telemetry else None
     tasks, results = [], {}
     for cohort in cohorts:
-        task, results[cohort] = _load_and_score(layout, cohort)
+        task, results[cohort] = _load_and_score(layout, cohort, titles.get(cohort))
         tasks.append(task)
         if progress:
             progress.advance(1)
@@ -66,26 +82,44 @@ def _write_report(
 
 
 def write_cohort_report(
-    root: Path, cohort: str, out: Path, preset: str, telemetry: Telemetry | None = None
+    root: Path,
+    cohort: str,
+    out: Path,
+    preset: str,
+    telemetry: Telemetry | None = None,
+    titles: Mapping[str, str] = NO_TITLES,
+    thresholds: Sequence[float] = (),
 ) -> None:
-    """Write `out`/metrics.json and `out`/report.html of one cohort, as `write_report` does."""
+    """Write `out`/metrics.json, `out`/report.html and `out`/tripod_ai.md of one cohort, as `write_report` does.
+
+    Args:
+        thresholds: the probabilities at which operating points are measured; empty: chosen on validation patients.
+    """
     with disclosing(are_synthetic(Layout(root).cards)):
-        _write_cohort_report(root, cohort, out, preset, telemetry)
+        _write_cohort_report(root, cohort, out, preset, telemetry, titles.get(cohort), thresholds)
 
 
 def _write_cohort_report(
-    root: Path, cohort: str, out: Path, preset: str, telemetry: Telemetry | None
+    root: Path,
+    cohort: str,
+    out: Path,
+    preset: str,
+    telemetry: Telemetry | None,
+    title: str | None,
+    thresholds: Sequence[float],
 ) -> None:
+    from nest_model.report.cohort_details import cohort_details
     from nest_model.report.data import run_card, splits
     from nest_model.report.looks import fine_tuning_history
     from nest_model.report.page import render_cohort
     from nest_model.report.pretraining import pretraining
 
     layout = Layout(root)
-    task, task_metrics = _load_and_score(layout, cohort)
+    task, task_metrics = _load_and_score(layout, cohort, title)
     metrics = {
         "preset": preset,
         "tasks": {cohort: task_metrics},
+        "details": cohort_details(layout, task, task_metrics, thresholds),
         "pretraining": pretraining(layout),
         "data": {"splits": splits(layout)} if is_written(layout.subjects) else {},
         "run": run_card(layout, preset),
@@ -96,12 +130,12 @@ def _write_cohort_report(
         telemetry.result(_result_numbers(metrics))
 
 
-def _load_and_score(layout: Layout, cohort: str) -> tuple["TaskResults", dict[str, Any]]:
+def _load_and_score(layout: Layout, cohort: str, title: str | None) -> tuple["TaskResults", dict[str, Any]]:
     """Return the predictions of a cohort's models, and their metrics."""
     from nest_model.report.looks import leak_audit, looks
     from nest_model.report.tasks import load_task, score_task
 
-    task = load_task(layout, cohort)
+    task = load_task(layout, cohort, title)
     task_metrics = score_task(layout, task, seed=SEED) | {"looks": looks(layout, cohort)}
     task_metrics["leak_audit"] = leak_audit(layout, cohort)
     log.info("%s: scored", cohort)

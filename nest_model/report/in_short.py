@@ -1,0 +1,80 @@
+"""The first lines of a cohort's page, for a reader who reads no further."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nest_model.report.table import LABELS, interval, rounded
+from nest_model.report.tasks import COMPARED
+
+_RULES_IN_SHORT = ("80 % sensitivity", "set in the cohort file")
+
+
+def in_short(task: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, str]:
+    """Return the main findings by heading: for whom, how well, at which threshold, for whom it is worse.
+
+    Args:
+        task: the result of `score_task`.
+        details: the result of `cohort_details`.
+    """
+    sentences = {
+        "For whom": _for_whom(task),
+        "How well": _how_well(task),
+        "At which threshold": _at_which_threshold(details),
+        "For whom worse": _for_whom_worse(task),
+    }
+    return {heading: sentence for heading, sentence in sentences.items() if sentence}
+
+
+def _for_whom(task: Mapping[str, Any]) -> str:
+    if not task["attrition"] or "about" not in task:
+        return ""
+    last = task["attrition"][-1]
+    sizes = f"{last['index_rows']} index stays of {last['patients']} patients"
+    shares = {one["prevalence"] for one in task["models"].values() if one.get("prevalence") is not None}
+    prevalence = f"; {shares.pop():.1%} of the test stays have the outcome" if len(shares) == 1 else ""
+    return f"{task['about'][:1].upper()}{task['about'][1:]}. {sizes}{prevalence}."
+
+
+def _how_well(task: Mapping[str, Any]) -> str:
+    part = task.get("common", task)
+    scores = [
+        f"{LABELS[name]} {interval(part['models'][name]['auroc'])}"
+        for name in COMPARED
+        if name in part["models"] and part["models"][name]["auroc"]["value"] is not None
+    ]
+    if not scores:
+        return "No score can be shown."
+    difference = part.get("difference")
+    paired = f"; NEST − LightGBM {interval(difference['auroc'], with_sign=True)}" if difference else ""
+    return f"AUROC of {', '.join(scores)}{paired}."
+
+
+def _at_which_threshold(details: Mapping[str, Any]) -> str:
+    points = details.get("operating_points", {}).get("nest", [])
+    point = next((one for rule in _RULES_IN_SHORT for one in points if one["rule"] == rule), None)
+    if point is None:
+        return ""
+    sensitivity, ppv = (rounded(point[name]) for name in ("sensitivity", "ppv"))
+    alerts = rounded(point["alerts_per_100"], 1)
+    return (
+        f"NEST at {point['threshold']:.4g} ({point['rule']}): sensitivity {sensitivity}, PPV {ppv}, "
+        f"{alerts} alerts per 100 predictions."
+    )
+
+
+def _for_whom_worse(task: Mapping[str, Any]) -> str:
+    groups = task.get("subgroups", {}).get("nest", [])
+    if not groups:
+        return ""
+    gaps = [group for group in groups if group["gap"]["low"] is not None]
+    if not gaps:
+        return "No subgroup is large enough for a comparison."
+    worse = [
+        f"{group['attribute'].lower()} {group['group']}, {interval(group['gap'], with_sign=True)} "
+        f"to {group['reference']}"
+        for group in gaps
+        if group["gap"]["high"] < 0
+    ]
+    if not worse:
+        return f"No gap in NEST's AUROC has an interval below 0, of {len(gaps)} compared subgroups."
+    return f"NEST's AUROC is lower for {'; '.join(worse)} ({len(worse)} of {len(gaps)} compared subgroups)."
