@@ -8,6 +8,7 @@ from schemas.tables.events import BUCKETS, DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJ
 from schemas.tables.labels import labels_schema, predictions_schema
 from schemas.tables.meds import MEDS_CODES, MEDS_DATA, MEDS_SPLITS
 from schemas.tables.seqset import SEQSET
+from schemas.tables.subject_years import SUBJECT_YEARS
 from schemas.tables.vocab import CUTS, VOCAB
 
 CONTRACTS = {
@@ -18,6 +19,7 @@ CONTRACTS = {
         EVENTS,
         BUCKETS,
         DRUG_LOOKUP,
+        SUBJECT_YEARS,
         VOCAB,
         CUTS,
         SEQSET,

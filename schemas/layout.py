@@ -68,6 +68,11 @@ class Layout:
         return self.root / "drug_lookup.parquet"
 
     @property
+    def subject_years(self) -> Path:
+        """The real years of each patient's records, for a source that shifts its dates."""
+        return self.root / "subject_years.parquet"
+
+    @property
     def meds(self) -> Path:
         """The source's tables as a MEDS dataset: `data/<split>/*.parquet` and `metadata/`."""
         return self.root / "meds"

@@ -57,7 +57,8 @@ class SourceSpec:
     @property
     def tables_for_cohorts(self) -> tuple[str, ...]:
         """The tables that a cohort is derived from."""
-        return tuple(table for table in self.tables if table not in ("vocab", "seqset", "baskets"))
+        others = ("vocab", "seqset", "baskets", "subject_years")
+        return tuple(table for table in self.tables if table not in others)
 
     @property
     def suites(self) -> dict[str, Callable[[Layout], Suite]]:
@@ -101,12 +102,14 @@ MIMIC = SourceSpec(
     raw_kinds=("csv",),
     tables=tables_of(
         TABLE_SUITES,
+        needs={"subject_years": ("raw",)},
         subjects="One row per patient: birth, death, sex, and the split that holds for everything.",
         encounters="One row per admission: start, end, death, and the attributes subgroups are formed by.",
         events="Diagnoses, procedures, drugs given and laboratory values: when each happened, and when it was known.",
         drug_lookup="Drug name → ATC, learnt from the prescriptions of the patients that may be fitted on.",
         vocab="Every token with its count and, for laboratory deciles, its cuts.",
         seqset="SeqSet shards: one row per admission, its tokens in order, and the data card of the corpus.",
+        subject_years="The real years of each patient's records, which the shifted dates hide: for scores by period.",
     ),
     evidence=(
         "mimic_mortality",

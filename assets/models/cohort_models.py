@@ -33,6 +33,7 @@ from nest_model.options import FineTuningOptions
 from schemas.cards import StepCard
 from schemas.layout import Layout
 from schemas.markdown import markdown_table
+from schemas.sources import sources
 from schemas.tables.leak_audit import LeakAudit
 
 
@@ -93,19 +94,30 @@ def lightgbm_asset(source: str, cohort: str) -> dg.AssetsDefinition:
 
 def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
     """Return the asset `<cohort>_yardsticks`: the other models NEST is compared with, in one process."""
+    has_years = "subject_years" in sources()[source].tables
 
     @dg.asset(
         name=f"{cohort}_yardsticks",
         deps=[f"{source}_{step}" for step in ("seqset", "vocab", "nest")]
-        + [f"{cohort}_{step}" for step in ("labels", "nest", "lightgbm")],
+        + [f"{cohort}_{step}" for step in ("labels", "nest", "lightgbm")]
+        + ([f"{source}_subject_years"] if has_years else []),
         group_name=f"{source}_models",
         kinds={"scikitlearn"},
         op_tags=TRAINING,  # with all yardsticks NEST is trained without a pretraining
         code_version=finetuning_code(
-            "nest", "nest_model.baselines.yardsticks", "nest_model.commands.removals"
+            "nest",
+            "nest_model.baselines.yardsticks",
+            "nest_model.commands.removals",
+            "nest_model.commands.temporal",
         ),
         description=(
-            f"Logistic regression with the previous stay for {cohort}; with NEST_YARDSTICKS=all also LightGBM on "
+            f"Logistic regression with the previous stay for {cohort}"
+            + (
+                ", LightGBM and NEST's frozen probe trained on the patients of earlier years"
+                if has_years
+                else ""
+            )
+            + "; with NEST_YARDSTICKS=all also LightGBM on "
             "NEST's context and on roll-ups in time windows, and NEST without pretraining. The same patients, the same "
             "cut, tuned on validation. "
             "With NEST_YARDSTICKS=all also what NEST loses when events of one kind are removed from its test examples."
@@ -123,8 +135,15 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             "pretrained": layout.model(f"{source}_nest"),
             "boosted": layout.model(f"{cohort}_lightgbm"),
         }
+        temporal: dict[str, dict[str, Any]] = {}
+        if has_years:
+            predictions = layout.report(f"{cohort}_yardsticks") / "predictions.parquet"
+            years = {"years": layout.subject_years, "predictions": predictions}
+            temporal = {"temporal": {"seed": settings.seed, "threads": 1, **paths, **years}}
         if settings.yardsticks == "default":
-            return _task_model(context, pipes, layout, "yardsticks", cohort, "yardsticks", options, paths)
+            return _task_model(
+                context, pipes, layout, "yardsticks", cohort, "yardsticks", options, paths, temporal
+            )
         removals = {"removals": {"model": layout.model(f"{cohort}_nest"), "threads": 1}}
         training = FineTuningOptions.from_text(settings.finetuning).unfrozen().flags()
         key_options = options | training  # the key does not depend on the further seeds
@@ -159,7 +178,7 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             "yardsticks",
             options,
             paths,
-            removals,
+            temporal | removals,
             training_flags=training,
             train_more=without_pretraining,
         )

@@ -47,10 +47,11 @@ PATHS = {
     "pretrained": "folder of the pretrained model",
     "root": "folder of the source, such as `data/mimic`",
     "seqset": "folder of the SeqSet shards",
+    "years": "table of the real years of each patient's records (`subject_years.parquet`)",
     "subjects": "table of the patients and their splits (`subjects.parquet`)",
     "vocab": "vocabulary the shards were written with (`vocab.parquet`)",
 }
-DESTINATIONS = {"boosted": "lightgbm_model", "pretrained": "pretrained_model"}
+DESTINATIONS = {"boosted": "lightgbm_model", "pretrained": "pretrained_model", "years": "subject_years"}
 """Parameters whose name differs from the flag's."""
 
 SEED = "seed of every random draw"
@@ -138,6 +139,13 @@ def parser() -> argparse.ArgumentParser:
     _paths(removals, "model", "labels", "seqset", "out")
     removals.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
     _device(removals)
+
+    temporal = _command(
+        commands, "temporal", _temporal, "train on patients of earlier years, to score those of later years"
+    )
+    _paths(temporal, "labels", "seqset", "vocab", "years", "pretrained", "boosted", "out", "predictions")
+    temporal.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
+    _device(temporal)
 
     audit = _command(
         commands, "audit", _audit, "check whether the input of a cohort's models could reveal the outcome"
@@ -557,6 +565,15 @@ def _removals(
         from nest_model.training.device import launch_fabric
 
     removals.run(fabric=launch_fabric(device, precision, threads=threads), **options)
+
+
+def _temporal(
+    *, device: "Device", precision: "Precision", threads: int, stop: StopRequest, **options: Any
+) -> None:
+    from nest_model.commands import temporal
+    from nest_model.training.device import launch_fabric
+
+    temporal.run(fabric=launch_fabric(device, precision, threads=threads), **options)
 
 
 def _audit(*, stop: StopRequest, **options: Any) -> None:

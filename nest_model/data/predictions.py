@@ -123,6 +123,11 @@ def yardstick_predictions(predictions: Path, name: str) -> Path:
     return predictions if name == YARDSTICKS[0] else predictions.parent / name / predictions.name
 
 
+def earlier_predictions(predictions: Path, model: str) -> Path:
+    """Return the path of the predictions of a model trained on earlier patients, given that of the yardsticks'."""
+    return predictions.parent / "earlier" / model / predictions.name
+
+
 def read_predictions(path: Path) -> Predictions:
     """Read predictions/1 without the rows that have no label (new patients).
 

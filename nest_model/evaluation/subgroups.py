@@ -184,7 +184,7 @@ def _patients(part: Predictions) -> tuple[int, int]:
 
 def _may_score_withheld(withheld: set[str], parts: Mapping[str, Predictions]) -> bool:
     """Return whether withheld groups may have scores: a score reveals that its group has enough of both outcomes."""
-    eligible = [name for name in withheld if _has_enough(parts[name])]
+    eligible = [name for name in withheld if has_enough(parts[name])]
     positives, negatives = (sum(_patients(parts[name])[side] for name in withheld) for side in (0, 1))
     room = SMALLEST_SHOWN - 1
     return positives >= room + LEAST_POSITIVES * len(eligible) and negatives >= room + SMALLEST_SHOWN * len(
@@ -192,7 +192,8 @@ def _may_score_withheld(withheld: set[str], parts: Mapping[str, Predictions]) ->
     )
 
 
-def _has_enough(part: Predictions) -> bool:
+def has_enough(part: Predictions) -> bool:
+    """Return whether enough patients have the outcome, and do not, for a group's score."""
     positives, negatives = _patients(part)
     return positives >= LEAST_POSITIVES and negatives >= SMALLEST_SHOWN
 
@@ -205,7 +206,7 @@ def _scores(
         name: dict.fromkeys(METRICS, missing(BESIDE_FEW))
         if name in withheld and not is_allowed
         else score(part, resamples)
-        if _has_enough(part)
+        if has_enough(part)
         else dict.fromkeys(METRICS, missing(TOO_FEW))
         for name, part in parts.items()
     }

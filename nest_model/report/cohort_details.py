@@ -12,6 +12,7 @@ from nest_model.evaluation.metrics import SPLIT
 from nest_model.evaluation.operating_points import operating_points, thresholds_from
 from nest_model.evaluation.subgroups import attributes
 from nest_model.report.characteristics import characteristics
+from nest_model.report.periods import periods
 from nest_model.report.tasks import COMPARED, TaskResults, label_counts, predictions_path
 from schemas.io.verify import is_written
 from schemas.layout import Layout
@@ -40,6 +41,8 @@ def cohort_details(
     }
     if results.is_binary:
         content["thresholds_by_user"] = bool(thresholds)
+        if scores_by_period := periods(layout, results.cohort, results.models):
+            content["periods"] = scores_by_period
         content["operating_points"] = {
             name: operating_points(
                 test, thresholds_from(validation, thresholds), Resamples.of(test.subject_id, seed=SEED)

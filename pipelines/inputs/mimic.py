@@ -57,6 +57,9 @@ class MimicSteps(SourceSteps):
     def encounters(self) -> Step:
         return Step(lambda: mimic.extract_encounters(self.source, self.layout))
 
+    def subject_years(self) -> Step:
+        return Step(lambda: mimic.extract_subject_years(self.source, self.layout), reads_splits=False)
+
     def events(self) -> Step:
         rules = self.settings.rules
         return Step(

@@ -43,6 +43,7 @@ __all__ = [
     "count_lines",
     "estimate_rows",
     "find_file",
+    "has_column",
     "read",
     "require_columns",
     "translate_errors",
@@ -110,6 +111,12 @@ def _refuse_missing(path: Path, missing: list[str], present: list[str]) -> None:
 def require_columns(path: Path, table: Table) -> None:
     """Raise InputError if the file lacks a column that we read."""
     find_columns(path, table)
+
+
+def has_column(path: Path, name: str) -> bool:
+    """Return whether the file has a column, ignoring case and surrounding blanks."""
+    with translate_errors(path):
+        return name in [column.strip().lower() for column in _scan(path).collect_schema().names()]
 
 
 def estimate_rows(path: Path) -> int:

@@ -15,7 +15,7 @@ from schemas.expectations.labels import labels
 from schemas.expectations.meds import meds_encounters, meds_events, meds_subjects
 from schemas.expectations.sequences import seqset, vocab
 from schemas.expectations.suite import Rule, Severity, Suite, SuiteTable, View
-from schemas.expectations.tables import drug_lookup, encounters, events, subjects
+from schemas.expectations.tables import drug_lookup, encounters, events, subject_years, subjects
 from schemas.expectations.usual import CDM, ORDERS, RECORD_STAYS
 from schemas.layout import Layout
 from schemas.tables.events import AGE_LIMIT_YEARS
@@ -27,6 +27,7 @@ TABLE_SUITES: dict[str, Callable[[Layout], Suite]] = {
     "drug_lookup": drug_lookup,
     "vocab": vocab_with_counts,
     "seqset": seqset_with_derivation,
+    "subject_years": subject_years,
 }
 """Table name -> function from Layout to Suite. `labels` also takes the name of the cohort."""
 
@@ -43,7 +44,7 @@ INSTACART_SUITES: dict[str, Callable[[Layout], Suite]] = {**BASKET_SUITES, "bask
 """The same with the orders by product, from which systems recommend."""
 
 _WITHOUT_LOOKUP: dict[str, Callable[[Layout], Suite]] = {
-    **{name: suite for name, suite in TABLE_SUITES.items() if name != "drug_lookup"},
+    **{name: suite for name, suite in TABLE_SUITES.items() if name not in ("drug_lookup", "subject_years")},
     "encounters": lambda layout: encounters(layout, usual=RECORD_STAYS),
     "seqset": seqset,
 }
@@ -80,6 +81,7 @@ __all__ = [
     "events",
     "labels",
     "seqset",
+    "subject_years",
     "subjects",
     "vocab",
 ]

@@ -23,6 +23,7 @@ from schemas.expectations.suite import (
 from schemas.expectations.usual import HOSPITAL, HOSPITAL_STAYS, Usual, UsualStays
 from schemas.layout import Layout
 from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SPLITS, SUBJECTS
+from schemas.tables.subject_years import SUBJECT_YEARS
 
 SEXES = ("F", "M", "A", "NI", "UN", "OT")  # PCORnet's value set; MIMIC uses the first two
 ODD_STAYS = 0.01  # a larger share of stays without an end after their start is an ERROR
@@ -150,6 +151,18 @@ def drug_lookup(layout: Layout) -> Suite:
         View("drugs_given", query, (most_mapped, half)),
     )
     return Suite("drug_lookup", tables, views, no_rows="WARN")
+
+
+def subject_years(layout: Layout) -> Suite:
+    """Return the suite of subject_years/1, whose years are empty in a release without them."""
+    rules = (
+        *not_null_as_in(SUBJECT_YEARS),
+        unique("subject_id"),
+        holds("years_are_a_range", "regexp_full_match(years, '[0-9]{4} - [0-9]{4}')", "years"),
+        *not_null("years", severity="WARN", at_least=0.99),
+    )
+    table = SuiteTable("subject_years", layout.subject_years, SUBJECT_YEARS)
+    return Suite("subject_years", (table,), (View("subject_years_rules", "FROM subject_years", rules),))
 
 
 def _share(name: str, kind: str, column: str, at_least: float, severity: Severity = "WARN") -> Rule:

@@ -55,6 +55,12 @@ def subjects(patients: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def subject_years(patients: pl.DataFrame) -> pl.DataFrame:
+    """Return subject_years/1: the years of MIMIC's `anchor_year_group`, sorted by subject."""
+    years = pl.col("anchor_year_group").str.strip_chars()
+    return patients.sort("subject_id").select("subject_id", years=years)
+
+
 def encounters(admissions: pl.DataFrame, patients: pl.DataFrame) -> RowsAndFlow:
     """Return encounters/1 from admissions; `end` is null where dischtime is null or not after admittime.
 

@@ -21,12 +21,19 @@ from pipelines.events.code_mapping import shortest_target
 from pipelines.events.encounter_linking import StayOwners
 from pipelines.events.split import TASK_SPLIT, assign_split, subjects_sha256
 from pipelines.events.store import count_repeated_ranks, scan_table, write_numbered
-from pipelines.reading.tables import batches, estimate_rows
+from pipelines.reading.tables import TEXT, batches, estimate_rows, has_column, read
 from pipelines.sources.mimic import code_limits as limits
 from pipelines.sources.mimic import drug_lookup as drugs
 from pipelines.sources.mimic import rows as transforms
 from pipelines.sources.mimic.checksums import count_tables
-from pipelines.sources.mimic.tables import READ, TABLE_OF_KIND, TABLES, MimicSource, find_source
+from pipelines.sources.mimic.tables import (
+    PATIENT_YEARS,
+    READ,
+    TABLE_OF_KIND,
+    TABLES,
+    MimicSource,
+    find_source,
+)
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, read_table, write_table
 from schemas.io.folders import replace_folder
@@ -34,11 +41,13 @@ from schemas.layout import Layout
 from schemas.rules import DataRules
 from schemas.suppress import suppress_count
 from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
+from schemas.tables.subject_years import SUBJECT_YEARS
 
 __all__ = [
     "MimicSource",
     "extract_encounters",
     "extract_events",
+    "extract_subject_years",
     "extract_subjects",
     "find_source",
     "fit_drug_lookup",
@@ -110,6 +119,20 @@ def extract_subjects(
         if num_early_deaths
         else [],
     )
+    return shards.write_card(card, layout)
+
+
+def extract_subject_years(source: MimicSource, layout: Layout) -> StepCard:
+    """Write subject_years/1, one row per patient; years are empty if the patients table has no column of them."""
+    path = source.path("patients")
+    if has_column(path, "anchor_year_group"):
+        patients = read(path, PATIENT_YEARS)
+    else:
+        patients = source.read("patients").with_columns(anchor_year_group=pl.lit(None, TEXT))
+    years = transforms.subject_years(patients)
+    write_table(years.to_arrow(), layout.subject_years, SUBJECT_YEARS, made_by="extract_subject_years")
+    counts = {"subjects": years.height, "without_years": years["years"].null_count()}
+    card = StepCard(step="subject_years", contract=contract_name(SUBJECT_YEARS), counts=counts)
     return shards.write_card(card, layout)
 
 

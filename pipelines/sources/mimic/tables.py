@@ -23,6 +23,8 @@ from pipelines.reading.tables import (
 from schemas.errors import InputError
 
 TABLE_OF_KIND = {"DX": "diagnoses_icd", "PR": "procedures_icd", "MED": "emar", "LAB": "labevents"}
+PATIENT_YEARS = Table({"subject_id": INTEGER, "anchor_year_group": TEXT}, required=("subject_id",))
+"""What subject_years/1 reads of `patients`."""
 TABLES: dict[str, Table] = {
     "patients": Table(
         {"subject_id": INTEGER, "gender": TEXT, "anchor_age": INTEGER, "anchor_year": INTEGER, "dod": DATE},

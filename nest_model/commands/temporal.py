@@ -1,0 +1,120 @@
+"""The `temporal` command: models trained on the patients of earlier years, to be scored on those of later years.
+
+LightGBM takes the settings that were chosen on all years, and the frozen probe the encoder pretrained on all years:
+neither learns a label of a later year. Test patients of every year are scored.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from lightning_fabric import Fabric
+
+from nest_model.baselines.boosting import MIN_ROWS, fit, probabilities
+from nest_model.baselines.counts import common_columns, count_features
+from nest_model.data.history import select
+from nest_model.data.labels import Labels, untrainable_reason, write_scores
+from nest_model.data.periods import earlier_periods, periods_of
+from nest_model.data.predictions import earlier_predictions
+from nest_model.data.seqsets import SeqSets
+from nest_model.data.vocabulary import read_tokens
+from nest_model.evaluation.linear_probe import fit_probe
+from nest_model.evaluation.metrics import evaluate, headline
+from nest_model.model import checkpoint
+from nest_model.model.classifier import FrozenFeatures
+from nest_model.training.finetuning_task import select_examples
+from nest_model.training.scoring import score
+from nest_model.training.telemetry import Telemetry
+from schemas.io.outputs import remove_outputs, write_json
+from schemas.io.verify import is_written, verified
+
+MODELS = ("lightgbm", "probe")
+ROW_BUDGET = 8_192
+
+
+def run(
+    *,
+    labels: Path,
+    seqset: Path,
+    vocab: Path,
+    subject_years: Path,
+    pretrained_model: Path,
+    lightgbm_model: Path,
+    out: Path,
+    predictions: Path,
+    seed: int,
+    fabric: Fabric,
+    telemetry: Telemetry,
+) -> None:
+    """Write `out`/temporal.json, the periods trained on, and the predictions of each of `MODELS`.
+
+    Without two periods, for another than a yes-or-no outcome, or with earlier patients of one outcome only,
+    `temporal.json` has a reason and there are no predictions.
+
+    Args:
+        lightgbm_model: the folder of the task's LightGBM on all years.
+        predictions: the file of the yardsticks; see `earlier_predictions`.
+
+    Raises:
+        NestError: the inputs do not belong together.
+    """
+    remove_outputs(*(earlier_predictions(predictions, model) for model in MODELS))
+    all_labels = Labels.read(labels)
+    period = periods_of(subject_years, all_labels.subject_id)
+    if period is None or all_labels.task.label_type != "bool":
+        reason = "the patients are not of two periods" if period is None else "the outcome is not yes or no"
+        write_json(out / "temporal.json", {"reason": reason})
+        return
+    earlier = earlier_periods(period, all_labels.split == "train")
+    table = all_labels.take(np.flatnonzero(np.isin(period, earlier) | (all_labels.split == "test")))
+    if (reason := untrainable_reason(table)) is not None:
+        write_json(out / "temporal.json", {"reason": f"of the earlier patients, {reason}"})
+        return
+    seqsets = SeqSets.read(seqset)
+    fits: dict[str, Callable[[], np.ndarray | None]] = {
+        "lightgbm": lambda: _boosted(
+            table, seqsets, vocab, lightgbm_model / "config.json", seed=seed, telemetry=telemetry
+        ),
+        "probe": lambda: _probed(table, seqsets, pretrained_model, fabric, seed=seed, telemetry=telemetry),
+    }
+    result = {}
+    for model in MODELS:
+        if (probability := fits[model]()) is not None:
+            file = earlier_predictions(predictions, model)
+            write_scores(file, table, model, probability)
+            result |= {f"earlier_{model}_{name}": value for name, value in headline(evaluate(file)).items()}
+    write_json(out / "temporal.json", {"earlier": earlier})
+    telemetry.result(result)
+
+
+def _boosted(
+    labels: Labels, seqsets: SeqSets, vocab: Path, config: Path, *, seed: int, telemetry: Telemetry
+) -> np.ndarray | None:
+    """Return LightGBM's probabilities; None if there is no LightGBM on all years, or no common column."""
+    if not is_written(config):
+        return None
+    tokens = read_tokens(vocab, seqsets.vocab_sha256)
+    rows = labels.subject_id, labels.encounter_id, labels.predict_at_us
+    selection = select(seqsets, labels.task.features, *rows)
+    features = count_features(seqsets, selection, len(tokens))
+    columns = common_columns(features[np.flatnonzero(labels.split == "train")], MIN_ROWS)
+    if not len(columns):
+        return None
+    grid = [json.loads(verified(config).read_text())["grid_point"]]
+    model = fit(labels, features[:, columns], grid=grid, seed=seed, telemetry=telemetry)
+    return probabilities(model.boosters, features[:, columns])
+
+
+def _probed(
+    labels: Labels, seqsets: SeqSets, pretrained: Path, fabric: Fabric, *, seed: int, telemetry: Telemetry
+) -> np.ndarray:
+    """Return the probabilities of a logistic regression on the frozen pretrained encoder."""
+    encoder, _ = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
+    selection, _ = select_examples(labels, seqsets, encoder)
+    progress = telemetry.progress("probe", total=int(selection.rows.sum()), unit="rows")
+    module = FrozenFeatures(encoder).to(fabric.device)
+    with fabric.autocast():
+        rows = score(module, seqsets, selection, fabric, row_budget=ROW_BUDGET, progress=progress).numpy()
+    probe, _ = fit_probe(labels, rows, seed=seed)
+    return probe.probabilities(rows, labels.task.label_type)
