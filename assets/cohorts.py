@@ -35,7 +35,7 @@ def labels_asset(source: str, cohort: Cohort) -> dg.AssetsDefinition:
         group_name=f"{source}_cohorts",
         kinds={"yaml", "parquet"},
         owners=["team:clinicians"],
-        description=cohort.about,
+        description=f"{cohort.title}: {cohort.about}" if cohort.title else cohort.about,
         code_version=f"{code_version('pipelines.cohorts')}-{cohort.sha256[:8]}",
     )
     @with_clear_errors

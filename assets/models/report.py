@@ -1,6 +1,7 @@
 """The assets of the HTML reports: one for each cohort, and one over all cohorts of a source."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -13,23 +14,36 @@ from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import cached_step, input_contents
 from schemas.cards import COHORT_STEPS, StepCard
+from schemas.cohort import Cohort
 from schemas.layout import Layout
 from schemas.sources import sources
 
 
-def report_asset(source: str, cohorts: list[str]) -> dg.AssetsDefinition:
+def report_asset(source: str, cohorts: Sequence[Cohort]) -> dg.AssetsDefinition:
     """Return the asset `<source>_report` over the models of these cohorts."""
     about = "One self-contained page and `metrics.json`: every model, every metric with its interval, the data card."
-    return _page_asset(source, source, cohorts, "report", {"cohorts": ",".join(cohorts)}, about)
+    names = [cohort.cohort for cohort in cohorts]
+    page_flags = {"cohorts": ",".join(names), **_titles(cohorts)}
+    return _page_asset(source, source, names, "report", page_flags, about)
 
 
-def cohort_report_asset(source: str, cohort: str) -> dg.AssetsDefinition:
+def cohort_report_asset(source: str, cohort: Cohort) -> dg.AssetsDefinition:
     """Return the asset `<cohort>_report`: the page of one cohort's models."""
     about = (
-        f"One self-contained page on {cohort}: which patients, who was excluded, every model and metric with its "
-        "interval, calibration, net benefit, subgroups, what the models look at, limits."
+        f"One self-contained page on {cohort.title or cohort.cohort}: which patients, every model and metric with "
+        "its interval, thresholds, subgroups, calibration, net benefit, what the models look at, limits; and the "
+        "TRIPOD+AI checklist, filled in from the run."
     )
-    return _page_asset(source, cohort, [cohort], "cohort-report", {"cohort": cohort}, about)
+    page_flags = {"cohort": cohort.cohort, **_titles([cohort])}
+    if cohort.thresholds:
+        page_flags["thresholds"] = ",".join(map(str, cohort.thresholds))
+    return _page_asset(source, cohort.cohort, [cohort.cohort], "cohort-report", page_flags, about)
+
+
+def _titles(cohorts: Sequence[Cohort]) -> dict[str, str]:
+    """Return the flag that gives the pages the cohorts' titles; empty if none has one."""
+    titles = {cohort.cohort: cohort.title for cohort in cohorts if cohort.title}
+    return {"titles": json.dumps(titles)} if titles else {}
 
 
 def _page_asset(

@@ -1,6 +1,7 @@
 """The commands of `python -m nest_model` and their flags; each command imports its dependencies when it runs."""
 
 import argparse
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -204,6 +205,7 @@ def parser() -> argparse.ArgumentParser:
         help="names of the cohorts, separated by commas",
     )
     report.add_argument("--preset", required=True, help=PRESET)
+    _titles(report)
 
     evidence = _command(
         commands, "evidence", _evidence, "write a page on the paper's systems and ablations on some cohorts"
@@ -223,7 +225,25 @@ def parser() -> argparse.ArgumentParser:
     _paths(cohort_report, "root", "out")
     cohort_report.add_argument("--cohort", required=True, help="name of the cohort")
     cohort_report.add_argument("--preset", required=True, help=PRESET)
+    _titles(cohort_report)
+    cohort_report.add_argument(
+        "--thresholds",
+        type=_probabilities,
+        default=(),
+        metavar="P,P,…",
+        help="probabilities from which to count alerts (default: chosen on validation patients)",
+    )
     return main_parser
+
+
+def _titles(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--titles",
+        type=json.loads,
+        default={},
+        metavar="JSON",
+        help='titles of cohorts, such as {"my_cohort": "My cohort"} (default: made from their names)',
+    )
 
 
 def _next_basket_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -346,6 +366,16 @@ def _share(text: str) -> float:
     if not 0 < share <= 1:
         raise argparse.ArgumentTypeError(f"'{text}' is no share above 0 and up to 1")
     return share
+
+
+def _probabilities(text: str) -> tuple[float, ...]:
+    try:
+        values = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        values = (0.0,)
+    if not all(0 < value < 1 for value in values):
+        raise argparse.ArgumentTypeError(f"'{text}' are no probabilities above 0 and below 1")
+    return values
 
 
 def _count(text: str) -> int:

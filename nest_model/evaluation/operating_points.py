@@ -14,8 +14,9 @@ from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import Score, is_curve_disclosable
 from schemas.suppress import is_small
 
-SENSITIVITIES = (0.9, 0.8)
-ALERT_RATES = (0.05, 0.1, 0.2)
+SENSITIVITIES = (0.8, 0.9)
+ALERT_RATES = (0.1, 0.05, 0.2)
+BY_USER = "set in the cohort file"
 
 MEASURES = {
     "sensitivity": "Sensitivity",
@@ -34,25 +35,28 @@ class Threshold(NamedTuple):
 
 
 def thresholds_from(validation: Predictions, by_user: Sequence[float] = ()) -> list[Threshold]:
-    """Return the thresholds of a bool task, the highest first, by the user or else chosen on validation rows.
+    """Return the thresholds of a bool task, the most wanted first: the user's, or else chosen on validation rows.
 
-    The rules are 80 % and 90 % sensitivity, and alerts on 5, 10 and 20 % of the predictions. Without a user's
+    The rules are 80 % and 90 % sensitivity, and alerts on 10, 5 and 20 % of the predictions. Without a user's
     thresholds the list is empty where under eleven validation patients have the outcome, or do not.
     """
     if by_user:
-        return [Threshold("set in the cohort file", value) for value in sorted(by_user, reverse=True)]
+        return [Threshold(BY_USER, value) for value in by_user]
     truth, probability = validation.truth[:, 0], validation.probability[:, 0]
     if not is_curve_disclosable(truth, validation.subject_id):
         return []
     chosen = [
-        Threshold(f"{share:.0%} sensitivity".replace("%", " %"), _least_of_top(probability[truth], share))
+        Threshold(f"{_percent(share)} sensitivity", _least_of_top(probability[truth], share))
         for share in SENSITIVITIES
     ]
     chosen += [
-        Threshold(f"alerts on {share:.0%}".replace("%", " %"), _least_of_top(probability, share))
-        for share in ALERT_RATES
+        Threshold(f"alerts on {_percent(share)}", _least_of_top(probability, share)) for share in ALERT_RATES
     ]
-    return sorted(chosen, key=lambda threshold: -threshold.value)
+    return chosen
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}".replace("%", "\u00a0%")  # not to be broken over two lines
 
 
 def _least_of_top(probability: np.ndarray, share: float) -> float:
@@ -123,17 +127,20 @@ def disclosable(test: Predictions, thresholds: Sequence[Threshold]) -> list[Thre
 
     Sensitivity and specificity times the rows, which are shown, are counts; the counts of two thresholds can be
     subtracted. So between two thresholds, above the first and below the last there must be no patient or eleven, with
-    the outcome and without, as in the bins of the reliability curve.
+    the outcome and without, as in the bins of the reliability curve. Of two that are too close the first is shown.
     """
-    truth, probability = test.truth[:, 0], test.probability[:, 0]
-
-    def has_small(inside: np.ndarray) -> bool:
-        return any(map(is_small, patients_of(truth[inside], test.subject_id[inside])))
-
-    shown, above = list[Threshold](), np.inf
+    shown = list[Threshold]()
     for threshold in thresholds:
-        inside = (probability >= threshold.value) & (probability < above)
-        if not has_small(inside) and not has_small(probability < threshold.value):
+        if not _has_small_gap(test, sorted(one.value for one in [*shown, threshold])):
             shown.append(threshold)
-            above = threshold.value
-    return shown
+    return sorted(shown, key=lambda threshold: -threshold.value)
+
+
+def _has_small_gap(test: Predictions, values: Sequence[float]) -> bool:
+    """Return whether 1 to 10 patients, with the outcome or without, lie between two values or beyond them."""
+    gap = np.searchsorted(values, test.probability[:, 0], side="right")
+    return any(
+        is_small(count)
+        for place in range(len(values) + 1)
+        for count in patients_of(test.truth[gap == place, 0], test.subject_id[gap == place])
+    )

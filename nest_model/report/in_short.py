@@ -6,8 +6,6 @@ from typing import Any
 from nest_model.report.table import LABELS, interval, rounded
 from nest_model.report.tasks import COMPARED
 
-_RULES_IN_SHORT = ("80 % sensitivity", "set in the cohort file")
-
 
 def in_short(task: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, str]:
     """Return the main findings by heading: for whom, how well, at which threshold, for whom it is worse.
@@ -51,9 +49,10 @@ def _how_well(task: Mapping[str, Any]) -> str:
 
 def _at_which_threshold(details: Mapping[str, Any]) -> str:
     points = details.get("operating_points", {}).get("nest", [])
-    point = next((one for rule in _RULES_IN_SHORT for one in points if one["rule"] == rule), None)
-    if point is None:
+    if not points:
         return ""
+    of_sensitivity = [one for one in points if "sensitivity" in one["rule"]]
+    point = (of_sensitivity or points)[0]  # the highest of them
     sensitivity, ppv = (rounded(point[name]) for name in ("sensitivity", "ppv"))
     alerts = rounded(point["alerts_per_100"], 1)
     return (

@@ -18,7 +18,7 @@ from nest_model.report.period_figure import by_period
 from nest_model.report.removals import removal_summary
 from nest_model.report.table import LABELS, as_percent, interval, number, result_rows, rounded
 from nest_model.report.tasks import TaskResults
-from nest_model.report.verdicts import recalibration_warnings, verdicts
+from nest_model.report.verdicts import recalibration_warnings, shortfalls, verdicts
 from nest_model.training.guesses import table
 
 T = TypeVar("T")
@@ -81,6 +81,7 @@ def render_cohort(metrics: Mapping[str, Any], task: TaskResults, history: Sequen
         cohort=task.cohort,
         in_short=in_short(metrics["tasks"][task.cohort], metrics["details"]),
         measures=MEASURES,
+        shortfalls=shortfalls,
     )
 
 

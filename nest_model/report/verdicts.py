@@ -1,9 +1,12 @@
 """The comparison of NEST with LightGBM in sentences, and warnings where recalibration made a score worse."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nest_model.report.table import LABELS, interval, result_rows
+from nest_model.report.table import LABELS, as_percent, interval, result_rows
+
+PROMISED = ("Outcome", "Class")
+"""The attributes for whose groups conformal prediction promises a coverage."""
 
 COMPARED_BY = {"auroc": "AUROC", "average_precision": "AP"}
 
@@ -71,3 +74,24 @@ def recalibration_warnings(task: Mapping[str, Any]) -> list[str]:
                 f"Recalibration made the {words} worse on the test patients: {', '.join(rises)}."
             )
     return sentences
+
+
+def shortfalls(errors_of_models: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Return a sentence for each coverage of an outcome whose interval is below the one promised.
+
+    Args:
+        errors_of_models: by model the result of `act_or_defer`.
+    """
+    return [
+        f"{LABELS[model]}, stated error {one['error']:.0%}: the coverage of predictions {group['group']} the outcome "
+        f"is {as_percent(group['coverage'])}, below the promised {1 - one['error']:.0%}."
+        if group["attribute"] == "Outcome"
+        else f"{LABELS[model]}, stated error {one['error']:.0%}: the coverage of class {group['group']} is "
+        f"{as_percent(group['coverage'])}, below the promised {1 - one['error']:.0%}."
+        for model, errors in errors_of_models.items()
+        for one in errors
+        for group in one["groups"]
+        if group["attribute"] in PROMISED
+        and group["coverage"]["high"] is not None
+        and group["coverage"]["high"] < 1 - one["error"]
+    ]

@@ -113,6 +113,7 @@ def _write_cohort_report(
     from nest_model.report.looks import fine_tuning_history
     from nest_model.report.page import render_cohort
     from nest_model.report.pretraining import pretraining
+    from nest_model.report.tripod import tripod_ai
 
     layout = Layout(root)
     task, task_metrics = _load_and_score(layout, cohort, title)
@@ -125,6 +126,7 @@ def _write_cohort_report(
         "run": run_card(layout, preset),
     }
     write_text(out / "report.html", render_cohort(metrics, task, fine_tuning_history(layout, cohort)))
+    write_text(out / "tripod_ai.md", tripod_ai(layout, cohort, metrics))
     write_json(out / "metrics.json", metrics)
     if telemetry:
         telemetry.result(_result_numbers(metrics))

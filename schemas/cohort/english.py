@@ -41,7 +41,7 @@ def in_english(cohort: Cohort) -> list[str]:
     """Return the meaning of a cohort file, one sentence per section, the code lists last."""
     exclusions = [f"  - {name}: unless {_CONDITIONS[type(part)](part)}" for name, part in cohort.requirements]
     return [
-        f"{cohort.cohort}: {cohort.about}",
+        f"{cohort.cohort}: {f'{cohort.title}: ' if cohort.title else ''}{cohort.about}",
         f"For: {_index(cohort)}.",
         *(["Excluded, in this order:", *exclusions] if exclusions else []),
         *(

@@ -30,6 +30,7 @@ _TEXT_FORMS = {  # types that are a text in the file and an object in the models
 _PREDICT_AT = rf"^ *index\.(start|end)( *\+ *{_LENGTH})? *$"
 _KEYS = {
     "cohort": "the name of everything made from this file: lower-case letters, digits and _",
+    "title": "the heading of its page; made from the name if left out",
     "about": "one sentence: what is predicted, and for whom",
     "source": "the source whose tables are used",
     "codes": "lists of codes by vocabulary; * at the end stands for any ending",
@@ -40,6 +41,7 @@ _KEYS = {
     "features": "what the model may see",
     "outcome": "what is predicted: exactly one outcome",
     "split": "how patients are split into train, val and test",
+    "thresholds": "probabilities from which the page counts an alert; chosen on validation patients if left out",
 }
 
 

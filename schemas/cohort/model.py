@@ -1,4 +1,4 @@
-"""The pydantic model of a cohort file; its hash does not depend on comments or layout."""
+"""The pydantic model of a cohort file; its hash does not depend on comments, layout, or what only the page shows."""
 
 import hashlib
 import json
@@ -15,6 +15,7 @@ from pydantic import (
     PlainSerializer,
     PrivateAttr,
     ValidationInfo,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -25,7 +26,7 @@ from schemas.cohort.conditions import Condition, EncounterFilter
 from schemas.cohort.document import Document, Path, dotted_path
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.look_ahead import look_aheads
-from schemas.cohort.outcomes import Outcome
+from schemas.cohort.outcomes import ClassOf, LabelsOf, Outcome
 from schemas.cohort.parts import FileContext, Section, one_or_more
 from schemas.cohort.times import Duration, DurationField, PredictAtField, TimeField, duration
 from schemas.sources import SourceSpec, cohort_sources, sources
@@ -203,12 +204,39 @@ def refuse_reserved_ending(name: str) -> str:
     return name
 
 
+def _one_line(text: str) -> str:
+    if len(text.splitlines()) != 1 or text != text.strip():
+        raise PydanticCustomError("title", "a title is one line without spaces at its ends")
+    return text
+
+
+def _threshold(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise PydanticCustomError(
+            "threshold",
+            "a threshold is a probability above 0 and below 1; write e.g. 'thresholds: [0.1, 0.2]'",
+        )
+    return value
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+_BETWEEN_0_AND_1 = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+Threshold = Annotated[float, BeforeValidator(_threshold), WithJsonSchema(_BETWEEN_0_AND_1)]
+Thresholds = Annotated[tuple[Threshold, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=10)]
+ONLY_OF_THE_PAGE = ("title", "thresholds")
+"""Keys that change how the page looks, but neither labels nor models: they are not in the file's hash."""
+
+
 class Cohort(Section):
     """One valid cohort file; docs/cohorts.md defines its terms."""
 
     cohort: Annotated[
         str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100), AfterValidator(refuse_reserved_ending)
     ]
+    title: Annotated[str, Field(min_length=1, max_length=80), AfterValidator(_one_line)] | None = None
     about: Annotated[str, Field(min_length=1)]
     source: Source
     codes: dict[str, CodeList] = {}
@@ -219,9 +247,18 @@ class Cohort(Section):
     features: FeatureRule
     outcome: Outcome
     split: Split
+    thresholds: Thresholds | None = None
 
     _file: str = PrivateAttr(default="")
     _document: Document = PrivateAttr(default_factory=Document)
+
+    @model_validator(mode="after")
+    def _check_thresholds(self) -> Self:
+        if self.thresholds and isinstance(self.outcome, ClassOf | LabelsOf):
+            raise PydanticCustomError(
+                "threshold", "thresholds are for yes-or-no outcomes only; remove 'thresholds'"
+            )
+        return self
 
     @property
     def requirements(self) -> list[tuple[str, Any]]:
@@ -247,8 +284,8 @@ class Cohort(Section):
         ]
 
     def normalized(self) -> dict[str, Any]:
-        """Return the cohort as plain data, with defaults filled in and codes cleaned."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        """Return what labels and models depend on as plain data, with defaults filled in and codes cleaned."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=set(ONLY_OF_THE_PAGE))
 
     @property
     def sha256(self) -> str:
