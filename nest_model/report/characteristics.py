@@ -35,7 +35,9 @@ Row = dict[str, Any]  # name, group, and a text for each column
 
 
 def characteristics(layout: Layout, cohort: str, label_counts: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the table of a cohort with a yes-or-no or class outcome: its `columns` and `rows`; None without labels.
+    """Return the table of a cohort with a yes-or-no or class outcome: its `columns` and `rows`.
+
+    None without labels, or where the page does not show how many there are.
 
     Args:
         label_counts: the counts of the labels as the page may show them. Splits are columns only if it shows them all,
@@ -44,7 +46,7 @@ def characteristics(layout: Layout, cohort: str, label_counts: Mapping[str, str]
     if not all(map(is_written, (layout.labels(cohort), layout.subjects, layout.encounters))):
         return None
     labels = Labels.read(layout.labels(cohort))
-    if labels.task.label_type not in ("bool", "class") or not len(labels):
+    if labels.task.label_type not in ("bool", "class") or not _are_shown(label_counts, ["rows", "subjects"]):
         return None
     masks, cells = columns_of(labels, label_counts), cells_of(labels)
     numbers = numbers_of(layout, cohort, labels)

@@ -91,16 +91,7 @@ def test_a_group_under_eleven_positives_has_no_score_and_no_count(world):
 def predictions_and_groups(*columns) -> tuple[Predictions, np.ndarray]:
     """Return one model's test rows from (subject, group, truth, probability), and each row's group."""
     subject, group, truth, probability = (np.array(column) for column in zip(*columns, strict=True))
-    predictions = Predictions(
-        task=made_up.task("mimic_mortality", "bool", ("false", "true")),
-        classes=("true",),
-        model="nest",
-        subject_id=subject,
-        encounter_id=np.arange(len(subject)),
-        split=np.full(len(subject), "test", dtype=object),
-        truth=truth.astype(bool)[:, None],
-        probability=probability.astype(float)[:, None],
-    )
+    predictions = made_up.predictions_of(truth, probability, subject_id=subject)
     return predictions, group
 
 

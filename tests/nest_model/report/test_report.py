@@ -176,10 +176,21 @@ def test_page_has_no_external_resources(report):
 def test_cohort_page_is_well_formed_with_the_cohort_before_results(cohort_page):
     page = Page(cohort_page[0])
     assert page.stack == []
-    assert page.ids == ["whom", "mimic_mortality", "leaks", "splits", "run", "limits"]
-    assert page.links == [f"#{name}" for name in page.ids]
+    sections = [
+        "whom",
+        "mimic_mortality",
+        "thresholds",
+        "subgroups",
+        "leaks",
+        "use",
+        "splits",
+        "run",
+        "limits",
+    ]
+    assert page.ids == sections
+    assert page.links == [*(f"#{name}" for name in page.ids), "tripod_ai.md"]
     assert "http" not in re.sub(r"http://www\.w3\.org/\S+", "", cohort_page[0])
-    headings = ("Cohort selection", "Subgroups", "What the models use")
+    headings = ("Cohort selection", "Operating points", "For whom it is worse", "What the models use")
     places = [words_of(cohort_page[0]).index(words) for words in headings]
     assert places == sorted(places)
     expected_labels = (

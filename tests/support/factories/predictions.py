@@ -7,15 +7,18 @@ import numpy as np
 import pyarrow as pa
 
 from nest_model.commands.removals import METRICS as REMOVED_OF
+from nest_model.data.labels import Labels
+from nest_model.data.predictions import Predictions, classes_of
 from nest_model.report.looks import removals_path
 from nest_model.report.tasks import predictions_path
 from schemas.cards import Flow, StepCard
-from schemas.contract import write_table
+from schemas.contract import read_table, write_table
 from schemas.io.outputs import write_json
 from schemas.layout import Layout
-from schemas.tables.events import ENCOUNTERS, SUBJECTS
-from schemas.tables.labels import Features, Task, predictions_schema
+from schemas.tables.events import ENCOUNTERS, SPLITS, SUBJECTS
+from schemas.tables.labels import Features, Task, labels_schema, predictions_schema, read_task
 from schemas.tables.planted import PARTS, PLANTED
+from schemas.tables.subject_years import SUBJECT_YEARS
 
 FIRST_SUBJECT = 918_273_000  # recognisable, so that a test can find leaked ids
 CHAPTERS = ("I", "II", "IX", "X", "XXII")
@@ -63,6 +66,57 @@ def write_predictions(
     }
     metadata = {"task": task(cohort, label_type, tuple(classes)).model_dump_json()}
     write_table(pa.table(columns), path, schema, made_by="the test", metadata=metadata)
+
+
+def predictions_of(truth, probability, *, subject_id=None) -> Predictions:
+    """Return the test rows of a bool task with these outcomes and probabilities, each of a patient of its own."""
+    rows = np.arange(len(truth))
+    return Predictions(
+        task=task("mimic_made_up", "bool", ("false", "true")),
+        classes=("true",),
+        model="nest",
+        subject_id=rows if subject_id is None else subject_id,
+        encounter_id=rows,
+        split=np.full(len(rows), "test", dtype=object),
+        truth=np.asarray(truth, dtype=bool)[:, None],
+        probability=np.asarray(probability, dtype=float)[:, None],
+    )
+
+
+def write_labels(layout: Layout, cohort: str) -> None:
+    """Write labels/1 of the rows of NEST's predictions, of which one in ten has no follow-up, and the card."""
+    file = predictions_path(layout, cohort, "nest")
+    kind = read_task(file).label_type
+    schema, predictions = labels_schema(kind), read_table(file, predictions_schema(kind))
+    rows = len(predictions)
+    columns = {
+        "subject_id": predictions["subject_id"],
+        "index_encounter": predictions["encounter_id"],
+        "index_start": predictions["predict_at"],
+        "predict_at": predictions["predict_at"],
+        "label": predictions["label"],
+        "outcome_time": pa.nulls(rows, pa.timestamp("us")),
+        "follow_up_days": pa.array([None if place % 10 == 0 else float(place % 90) for place in range(rows)]),
+        "split": predictions["split"],
+    }
+    metadata = {"task": read_task(file).model_dump_json()}
+    write_table(pa.table(columns), layout.labels(cohort), schema, made_by="the test", metadata=metadata)
+    labels = Labels.read(layout.labels(cohort))
+    counts = {"rows": rows, "subjects": len(np.unique(labels.subject_id))}
+    for split in SPLITS:
+        part = labels.take(np.flatnonzero(labels.split == split))
+        counts |= {f"rows_{split}": len(part), f"subjects_{split}": len(np.unique(part.subject_id))}
+        sums = part.truth(classes_of(part.task)).sum(axis=0).tolist()
+        prefixes = ["positives"] if kind == "bool" else [f"class_{name}" for name in part.task.classes]
+        counts |= {f"{prefix}_{split}": count for prefix, count in zip(prefixes, sums, strict=True)}
+    StepCard(step=f"{cohort}_labels", contract="labels/1", counts=counts).write(layout.cards)
+
+
+def write_years(layout: Layout, years=("2008 - 2010", "2011 - 2013", "2014 - 2016")) -> None:
+    """Write subject_years/1, a period for each patient in turn."""
+    subjects = read_table(layout.subjects, SUBJECTS)["subject_id"]
+    table = pa.table({"subject_id": subjects, "years": np.resize(years, len(subjects)).tolist()})
+    write_table(table, layout.subject_years, SUBJECT_YEARS, made_by="the test")
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

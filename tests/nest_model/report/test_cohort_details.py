@@ -1,0 +1,273 @@
+"""Characteristics, periods and TRIPOD+AI of a cohort's page, beside counts made another way."""
+
+import json
+from itertools import product
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nest_model.data.labels import Labels
+from nest_model.data.predictions import earlier_predictions, read_predictions
+from nest_model.evaluation.subgroups import withheld_in_cells
+from nest_model.report import write_cohort_report
+from nest_model.report.characteristics import characteristics, numbers_of
+from nest_model.report.earlier_diagnoses import earlier_diagnoses
+from nest_model.report.periods import periods
+from nest_model.report.tasks import predictions_path
+from nest_model.report.tripod import FOR_THE_AUTHORS, ITEMS
+from schemas.cards import StepCard
+from schemas.cohort import parse_cohort
+from schemas.contract import read_table, write_table
+from schemas.io.outputs import write_json
+from schemas.layout import Layout
+from schemas.suppress import WITHHELD, disclosing
+from schemas.tables.events import ENCOUNTERS, KINDS
+from schemas.tables.vocab import SPECIALS, VOCAB, content_sha256
+from tests.support.attacker import Attacker
+from tests.support.commands import ROOT
+from tests.support.factories import predictions as made_up
+from tests.support.factories.shards import set_row, write_shards
+
+COHORT, CLASSES = "mimic_mortality", "mimic_icd_chapter"
+SPLITS = ("train", "val", "test")
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory) -> Layout:
+    root = tmp_path_factory.mktemp("details") / "mimic"
+    layout = made_up.write_layout(root, subjects=400, cohorts={COHORT: "bool", CLASSES: "class"})
+    for cohort in (COHORT, CLASSES):
+        made_up.write_labels(layout, cohort)
+    made_up.write_years(layout)
+    return layout
+
+
+@pytest.fixture(scope="module")
+def page(layout, tmp_path_factory):
+    """Return the page, the metrics and the checklist of the cohort, with a title and thresholds of its own."""
+    spec = parse_cohort(ROOT / "assets" / "cohorts" / "mimic_mortality.yaml").normalized()
+    (layout.cohort(COHORT) / "cohort.lock.yaml").write_text(yaml.safe_dump({"spec": spec}))
+    with_earlier_models(layout, noise=1)
+    out = tmp_path_factory.mktemp("page")
+    titles = {COHORT: "Death <in> hospital"}
+    write_cohort_report(layout.root, COHORT, out, "default", titles=titles, thresholds=(0.2, 0.4))
+    metrics = json.loads((out / "metrics.json").read_text())
+    return (out / "report.html").read_text(), metrics, (out / "tripod_ai.md").read_text()
+
+
+def shown_counts(layout: Layout, cohort: str) -> dict[str, str]:
+    """Return the counts of labels as if none were withheld."""
+    return {
+        name: str(count) for name, count in StepCard.read(layout.cards, f"{cohort}_labels").counts.items()
+    }
+
+
+def test_characteristics_equal_counts_of_every_row(layout):
+    labels = Labels.read(layout.labels(COHORT))
+    with disclosing(is_synthetic=True):
+        table = characteristics(layout, COHORT, shown_counts(layout, COHORT))
+    assert table["columns"] == ["All", "Training", "Validation", "Test", "With the outcome", "Without"]
+    stays = {row["encounter_id"]: row for row in read_table(layout.encounters, ENCOUNTERS).to_pylist()}
+    races = [stays[encounter]["race"] for encounter in labels.encounter_id]
+    is_black = np.array([race.startswith("BLACK") for race in races])
+    is_ill = labels.truth(("true",))[:, 0]
+    row = next(row for row in table["rows"] if row["group"] == "Black")
+    expected = [
+        is_black,
+        *(is_black & (labels.split == split) for split in SPLITS),
+        is_black & is_ill,
+        is_black & ~is_ill,
+    ]
+    assert [text.split(" (")[0] for text in row["cells"]] == [f"{mask.sum():,}" for mask in expected]
+    assert row["cells"][0].endswith(f"({is_black.mean():.1%})")
+    missing = next(row for row in table["rows"] if row["group"] == "follow-up")
+    assert missing["cells"][0].startswith(f"{-(-len(labels) // 10)} (10.")
+
+
+def test_stays_before_and_ages_are_those_of_the_index_stay(layout):
+    labels = Labels.read(layout.labels(COHORT))
+    numbers = numbers_of(layout, COHORT, labels)
+    for place in range(0, len(labels), 37):
+        earlier = (labels.subject_id == labels.subject_id[place]) & (
+            labels.encounter_id < labels.encounter_id[place]
+        )
+        assert numbers["stays_before"][place] == earlier.sum()
+
+
+def test_classes_are_columns_and_the_rare_ones_are_put_together(layout):
+    counts = shown_counts(layout, CLASSES) | {"class_I_val": "< 11"}
+    table = characteristics(layout, CLASSES, counts)
+    assert table["columns"][:4] == ["All", "Training", "Validation", "Test"]
+    assert set(table["columns"][4:]) == {"II", "IX", "X", "Other classes"}
+
+
+def test_columns_whose_sizes_are_withheld_are_left_out(layout):
+    counts = shown_counts(layout, COHORT)
+    assert characteristics(layout, COHORT, counts | {"positives_val": "< 11"})["columns"][-1] == "Test"
+    assert characteristics(layout, COHORT, counts | {"rows_val": WITHHELD})["columns"] == ["All"]
+    assert characteristics(layout, COHORT, counts | {"rows": "< 11"}) is None
+
+
+COUNT = st.one_of(st.integers(0, 14), st.integers(0, 100))
+
+
+@settings(max_examples=25)
+@given(st.lists(st.lists(COUNT, min_size=6, max_size=6), min_size=1, max_size=4))
+def test_small_cell_cannot_be_narrowed_by_adding_up_the_table(counts):
+    """Each row of `counts` is a group, each column a split with an outcome, one stay for each patient."""
+    names = [f"group {place}" for place in range(len(counts))]
+    cells = [f"{split} {outcome}" for split, outcome in product(SPLITS, ("yes", "no"))]
+    truth = {
+        f"{name} {cell}": count
+        for name, row in zip(names, counts, strict=True)
+        for cell, count in zip(cells, row, strict=True)
+    }
+    pairs = [(name, cell) for name in names for cell in cells for _ in range(truth[f"{name} {cell}"])]
+    if not pairs:
+        return
+    groups, places = (np.array(column, dtype=object) for column in zip(*pairs, strict=True))
+    masks = [places == cell for cell in cells]
+    withheld = withheld_in_cells(np.arange(len(pairs)), [mask for mask in masks if mask.any()], groups)
+    attacker = Attacker()
+    sizes = {cell: int(np.sum(places == cell)) for cell in cells}
+    unions = {"all": cells}
+    if not any(0 < size < 11 for size in sizes.values()):  # the page shows the size of every cell
+        unions |= {part: [cell for cell in cells if part in cell.split()] for part in (*SPLITS, "yes", "no")}
+        attacker.see({cell: str(size) for cell, size in sizes.items()})
+    if sum(sizes.values()) < 11:
+        return  # no table is shown
+    for union, parts in unions.items():
+        attacker.see({union: str(np.isin(places, parts).sum())})
+        attacker.know_sum(union, [f"{name} {union}" for name in names])
+        for name in names:
+            count = np.sum((groups == name) & np.isin(places, parts))
+            attacker.see({f"{name} {union}": WITHHELD if name in withheld else str(count)})
+            attacker.know_sum(f"{name} {union}", [f"{name} {part}" for part in parts])
+    for cell in cells:
+        attacker.know_sum(cell, [f"{name} {cell}" for name in names])
+    assert attacker.narrowed(truth) == {}
+
+
+def test_earlier_diagnoses_are_those_before_the_prediction(tmp_path):
+    """Half of the patients have I10 on day 0 and all have E11 on day 9, which is after the prediction."""
+    layout, day = Layout(tmp_path / "mimic"), 24 * 3600 * 10**6
+    tokens = [(name, "SPECIAL", None) for name in SPECIALS] + [
+        ("DX:I10", "DX", "I10"),
+        ("DX:E119", "DX", "E119"),
+    ]
+    table = pa.table(
+        {
+            "token_id": pa.array(range(len(tokens)), pa.uint32()),
+            **{name: [row[place] for row in tokens] for place, name in enumerate(("token", "kind", "code"))},
+            **{name: pa.nulls(len(tokens), pa.string()) for name in ("unit", "parent")},
+            **{name: pa.nulls(len(tokens), pa.float64()) for name in ("low", "high")},
+            "count_train": [1] * len(tokens),
+        }
+    )
+    write_table(table.select(VOCAB.names), layout.vocab, VOCAB, made_by="the test")
+    first, second, kind = len(SPECIALS), len(SPECIALS) + 1, KINDS.index("DX")
+    rows = []
+    for subject in range(60):
+        events = [(second, kind, 9 * day, 9 * day)] + [(first, kind, 0, 0)] * (subject % 2)
+        rows.append(
+            set_row(subject, 0, subject, 0, sorted(events, key=lambda event: event[2]), end_us=10 * day)
+        )
+    sha256 = content_sha256(read_table(layout.vocab, VOCAB))
+    write_shards(layout.seqset, rows, vocab_sha256=sha256)
+    task = made_up.task(COHORT, "bool", ("false", "true")).model_copy(update={"features": made_up.Features()})
+    ids = np.arange(60)
+    labels = Labels(task, ids, ids, np.full(60, 2 * day), None, np.full(60, "train", dtype=object))
+
+    (found,) = earlier_diagnoses(layout, labels, [np.ones(60, dtype=bool)])
+    assert found[0] == "I10"
+    assert found[1].tolist() == [subject % 2 == 1 for subject in range(60)]
+    few = np.arange(60) < 20  # ten of them have I10
+    assert earlier_diagnoses(layout, labels, [few, ~few]) == []
+
+
+def with_earlier_models(layout: Layout, noise: float) -> None:
+    """Write predictions of models trained on the first period, which in later ones are mostly noise."""
+    write_json(layout.model(f"{COHORT}_yardsticks") / "temporal.json", {"earlier": ["2008 - 2010"]})
+    rng = np.random.default_rng(0)
+    for model in ("lightgbm", "probe"):
+        found = read_predictions(predictions_path(layout, COHORT, model))
+        is_later = (found.subject_id - made_up.FIRST_SUBJECT) % 3 > 0
+        odds = (
+            np.log(found.probability / (1 - found.probability))
+            + noise * rng.normal(size=found.probability.shape) * is_later[:, None]
+        )
+        made_up.write_predictions(
+            earlier_predictions(predictions_path(layout, COHORT, "logistic"), model),
+            subject_id=found.subject_id,
+            encounter_id=found.encounter_id,
+            label=found.truth[:, 0],
+            probability=made_up.sigmoid(odds),
+            split=found.split,
+            model=model,
+        )
+
+
+def test_a_model_that_fails_on_later_patients_shows_its_decay(tmp_path):
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=900, cohorts={COHORT: "bool"})
+    made_up.write_years(layout)
+    models = {
+        name: read_predictions(predictions_path(layout, COHORT, name)).of("test")
+        for name in ("nest", "probe", "lightgbm")
+    }
+    assert "decay" not in periods(layout, COHORT, models)
+    with_earlier_models(layout, noise=8)
+    found = periods(layout, COHORT, models)
+    assert [group["group"] for group in found["groups"]["nest"]] == [
+        "2008 - 2010",
+        "2011 - 2013",
+        "2014 - 2016",
+    ]
+    for one in found["decay"].values():
+        assert one["loss"]["high"] < 0, "it is worse than the model trained on all years"
+        assert one["loss"]["value"] == pytest.approx(
+            one["later"]["value"] - one["all_years"]["value"], abs=2e-6
+        )
+        assert one["change"]["value"] == pytest.approx(one["later"]["value"] - one["same"]["value"], abs=2e-6)
+
+
+def test_cohort_page_has_its_sections_in_order_and_no_id(page):
+    text, metrics, checklist = page
+    assert "<h1>Death &lt;in&gt; hospital" in text
+    assert 'href="tripod_ai.md"' in text
+    sections = ("whom", COHORT, "thresholds", "subgroups", "periods", "leaks")
+    places = [text.index(f'<section id="{name}">') for name in sections]
+    assert places == sorted(places)
+    assert "set in the cohort file" in text
+    parts = {"characteristics", "thresholds_by_user", "operating_points", "act_or_defer", "periods"}
+    assert set(metrics["details"]) == parts
+    assert "# TRIPOD+AI: Death <in> hospital" in checklist
+    for words in (text, json.dumps(metrics), checklist):
+        assert str(made_up.FIRST_SUBJECT)[:6] not in words
+
+
+def test_checklist_answers_twenty_items_each_with_its_source(page):
+    parts = page[2].split("\n**")[1:]
+    assert [int(part.split(".")[0]) for part in parts] == list(range(1, 28)) == list(range(1, len(ITEMS) + 1))
+    answered = [part for part in parts if "\nFrom: " in part]
+    assert len(answered) >= 20
+    assert f"{len(answered)} of the 27 items" in page[2]
+    assert all(FOR_THE_AUTHORS in part for part in parts if part not in answered)
+
+
+def test_checklist_of_an_empty_data_folder_leaves_results_to_the_authors(tmp_path):
+    write_cohort_report(tmp_path / "mimic", COHORT, tmp_path / "out", "default")
+    text = (tmp_path / "out" / "tripod_ai.md").read_text()
+    title = text.split("**1. Title**")[1].split("**2.")[0]
+    assert FOR_THE_AUTHORS in title
+    assert "From:" not in title
+
+
+def test_sections_are_absent_for_lists_of_labels(tmp_path):
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=60, cohorts={"mimic_icd_category": "list"})
+    made_up.write_years(layout)
+    write_cohort_report(layout.root, "mimic_icd_category", tmp_path / "out", "default")
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["details"] == {}
