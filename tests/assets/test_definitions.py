@@ -49,7 +49,7 @@ def test_asset_names_are_the_documented_ones():
     }
     evidence |= {Names("mimic").cell(row, task) for row in rows for task in row.tasks(tasks)} - per_cohort
     assert len(evidence) > 90
-    others = {"mimic_drug_lookup", "mimic_meds"}
+    others = {"mimic_drug_lookup", "mimic_meds", "mimic_subject_years"}
     assert names == chains | others | per_cohort | fetch_assets | baskets | evidence
 
 

@@ -191,7 +191,7 @@ def test_cohort_page_is_well_formed_with_the_cohort_before_results(cohort_page):
     assert page.links == [*(f"#{name}" for name in page.ids), "tripod_ai.md"]
     assert "http" not in re.sub(r"http://www\.w3\.org/\S+", "", cohort_page[0])
     headings = ("Cohort selection", "Operating points", "For whom it is worse", "What the models use")
-    places = [words_of(cohort_page[0]).index(words) for words in headings]
+    places = [cohort_page[0].index(f">{words}</h") for words in headings]
     assert places == sorted(places)
     expected_labels = (
         "ROC curves",

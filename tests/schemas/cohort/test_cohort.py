@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from schemas.cohort import CohortError, Duration, TimePoint, parse_cohort, parse_text, read_folder
 from schemas.cohort.codes import VOCAB_NAMES, pattern_fault
+from schemas.cohort.english import in_english
 
 FILES = sorted((Path(__file__).parents[3] / "assets" / "cohorts").glob("mimic_*.yaml"))
 
@@ -559,3 +560,35 @@ def test_cohort_on_a_source_without_tables_lists_the_sources(tmp_path):
     assert str(bad["home"]).endswith(
         "home.yaml:3: source: there are no tables of 'pcornet' here yet, only of mimic, meds"
     )
+
+
+def test_title_and_thresholds_change_neither_hash_nor_normal_form():
+    plain = parse_text(MORTALITY, file="a.yaml")
+    shown = parse_text(MORTALITY + "title: Death in hospital\nthresholds: [0.1, 0.25]\n", file="b.yaml")
+    assert (shown.title, shown.thresholds) == ("Death in hospital", (0.1, 0.25))
+    assert shown.sha256 == plain.sha256
+    assert shown.normalized() == plain.normalized()
+    assert in_english(shown)[0] == "mortality: Death in hospital: death in the stay"
+    assert in_english(shown)[1:] == in_english(plain)[1:]
+    assert parse_text(MORTALITY + "thresholds: 0.2\n", file="c.yaml").thresholds == (0.2,)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("thresholds: [0.1, 1]", "a threshold is a probability above 0 and below 1"),
+        ("thresholds: [20 %]", "a threshold is a probability above 0 and below 1"),
+        ("thresholds: [true]", "a threshold is a probability above 0 and below 1"),
+        ("title: ''", "title"),
+        ('title: "two\\nlines"', "a title is one line"),
+    ],
+)
+def test_a_title_or_threshold_that_cannot_be_is_a_fault(line, words):
+    (message,) = faults(MORTALITY + line + "\n")
+    assert words in message
+
+
+def test_thresholds_of_a_class_outcome_are_a_fault():
+    text = MORTALITY.replace("index_died", "{class_of: DX, map: icd10_chapter}")
+    text = text.replace("index.start + 24 hours", "index.end") + "thresholds: [0.1]\n"
+    assert any("thresholds are for yes-or-no outcomes only" in message for message in faults(text))

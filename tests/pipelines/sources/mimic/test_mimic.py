@@ -211,3 +211,18 @@ def test_rows_without_a_time_a_stay_or_a_known_subject_are_dropped_by_name(tmp_p
     assert flows["procedures_icd"].dropped["no_time"] == 1
     assert flows["emar"].dropped["no_time"] == 1
     assert flows["labevents"].dropped["no_time"] == flows["labevents"].dropped["unknown_subject"] == 1
+
+
+def test_subject_years_are_the_anchor_year_groups(tmp_path):
+    layout = Layout(tmp_path)
+    mimic.extract_subject_years(MimicSource(GOLDEN / "hosp", GOLDEN / "vocab"), layout)
+    patients = pl.read_csv(GOLDEN / "hosp" / "patients.csv")
+    expected = dict(patients.select("subject_id", "anchor_year_group").iter_rows())
+    assert dict(pl.read_parquet(layout.subject_years).iter_rows()) == expected
+
+
+def test_subject_years_are_empty_without_their_column(tmp_path):
+    patients = pl.read_csv(GOLDEN / "hosp" / "patients.csv", infer_schema=False).drop("anchor_year_group")
+    patients.write_csv(tmp_path / "patients.csv")
+    card = mimic.extract_subject_years(MimicSource(tmp_path, GOLDEN / "vocab"), Layout(tmp_path / "mimic"))
+    assert card.counts == {"subjects": patients.height, "without_years": patients.height}
