@@ -17,6 +17,7 @@ from assets.runtime.step_cache import cached_step
 from pipelines.cohorts import write_empty_labels, write_labels
 from schemas.cards import StepCard
 from schemas.cohort import Cohort, CohortError
+from schemas.cohort.english import in_english
 from schemas.label_counts import suppress_label_counts
 from schemas.markdown import markdown_table
 from schemas.sources import sources
@@ -35,7 +36,7 @@ def labels_asset(source: str, cohort: Cohort) -> dg.AssetsDefinition:
         group_name=f"{source}_cohorts",
         kinds={"yaml", "parquet"},
         owners=["team:clinicians"],
-        description=f"{cohort.title}: {cohort.about}" if cohort.title else cohort.about,
+        description=described(cohort),
         code_version=f"{code_version('pipelines.cohorts')}-{cohort.sha256[:8]}",
     )
     @with_clear_errors
@@ -54,6 +55,18 @@ def labels_asset(source: str, cohort: Cohort) -> dg.AssetsDefinition:
         return labels_result(cached_step(layout, [folder], reads, make), folder)
 
     return cohort_labels
+
+
+def described(cohort: Cohort) -> str:
+    """Return a cohort's title, what it is about, and its meaning in English, as Markdown."""
+    title = f"**{escape_markdown(cohort.title)}**\n\n" if cohort.title else ""
+    meaning = (
+        f"  - {escape_markdown(sentence.removeprefix('  - '))}"
+        if sentence.startswith("  - ")
+        else f"- {escape_markdown(sentence)}"
+        for sentence in in_english(cohort)[1:]
+    )
+    return "\n".join([f"{title}{escape_markdown(cohort.about)}\n", *meaning])
 
 
 def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult[Any]:

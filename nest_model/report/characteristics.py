@@ -76,7 +76,7 @@ def columns_of(labels: Labels, label_counts: Mapping[str, str]) -> Masks:
     truth = labels.truth(classes_of(labels.task))
     if labels.task.label_type == "bool":
         if _are_shown(label_counts, [f"positives_{split}" for split in SPLITS]):
-            masks |= {"With the outcome": truth[:, 0], "Without": ~truth[:, 0]}
+            masks |= {"With outcome": truth[:, 0], "Without": ~truth[:, 0]}
         return masks
     shown = [
         place
@@ -142,10 +142,10 @@ def _quartiles(labels: Labels, masks: Masks, name: str, values: np.ndarray) -> l
         if len(np.unique(labels.subject_id[inside])) < LEAST_FOR_QUARTILES:
             return WITHHELD
         low, middle, high = np.percentile(values[inside], [25, 50, 75])
-        digits = 0 if name.startswith(("Age", "Stays")) or middle >= 100 else 1
-        return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+        digits = 0 if name.startswith(("Age", "Stays")) or middle >= 20 else 1
+        return f"{middle:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
 
-    return [{"name": name, "group": "median (quartiles)", "cells": [text(mask) for mask in masks.values()]}]
+    return [{"name": name, "group": "", "cells": [text(mask) for mask in masks.values()]}]
 
 
 def _shares(

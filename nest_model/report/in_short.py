@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from nest_model.evaluation.operating_points import BY_USER
 from nest_model.report.table import LABELS, interval, rounded
 from nest_model.report.tasks import COMPARED
 
@@ -55,9 +56,10 @@ def _at_which_threshold(details: Mapping[str, Any]) -> str:
     point = (of_sensitivity or points)[0]  # the highest of them
     sensitivity, ppv = (rounded(point[name]) for name in ("sensitivity", "ppv"))
     alerts = rounded(point["alerts_per_100"], 1)
+    chosen = "" if point["rule"] == BY_USER else f", chosen on validation patients for {point['rule']}"
     return (
-        f"NEST at {point['threshold']:.4g} ({point['rule']}): sensitivity {sensitivity}, PPV {ppv}, "
-        f"{alerts} alerts per 100 predictions."
+        f"NEST from a probability of {point['threshold']:.4g} on{chosen}: on test patients sensitivity "
+        f"{sensitivity}, PPV {ppv}, {alerts} alerts per 100 predictions."
     )
 
 

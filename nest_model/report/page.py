@@ -14,7 +14,7 @@ from nest_model.report import attention, figures
 from nest_model.report import training_curves as histories
 from nest_model.report.in_short import in_short
 from nest_model.report.paper import paper_comparison
-from nest_model.report.period_figure import by_period
+from nest_model.report.period_figure import draw_periods
 from nest_model.report.removals import removal_summary
 from nest_model.report.table import LABELS, as_percent, interval, number, result_rows, rounded
 from nest_model.report.tasks import TaskResults
@@ -72,9 +72,8 @@ def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: 
 def render_cohort(metrics: Mapping[str, Any], task: TaskResults, history: Sequence[Mapping[str, Any]]) -> str:
     """Return the page of one cohort; the arguments are as for `render`."""
     variables = _common_variables(metrics, [task], {task.cohort: history})
-    if found := metrics["details"].get("periods"):
-        figure = by_period(found["groups"], found.get("earlier_groups", {}), found.get("earlier", []))
-        words = f"{task.title}: AUROC by period; the numbers are in the table below"
+    if (found := metrics["details"].get("periods")) and (figure := draw_periods(found)):
+        words = f"{task.title}: AUROC by period; the numbers are in the tables below"
         variables["pictures"][task.cohort]["periods"] = _svg(figure, words)
     return template("cohort.html.j2").render(
         **variables,

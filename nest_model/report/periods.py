@@ -28,9 +28,9 @@ def periods(layout: Layout, cohort: str, models: Mapping[str, Predictions]) -> d
 
     Returns:
         `groups`: by model, trained on all periods, the result of `score_groups`. With models trained on earlier
-        patients also the periods they were trained on, `earlier`; `earlier_groups`, likewise; and `decay`, by model its
-        AUROC on test patients of the `same` periods and of `later` ones, the `change` between them, and on later ones
-        the `loss` to the model trained on all periods.
+        patients also the periods they were trained on, `earlier`, and `decay`: by model its AUROC on test patients of
+        the `same` periods and of `later` ones, the `change` between them, and on later ones the score of the model
+        trained on `all_years` and the `loss` to it.
     """
     named = {name: models[name] for name in ALL_YEARS if name in models and len(models[name])}
     if not named:
@@ -56,7 +56,7 @@ def _trained_on_earlier(
     if not earlier:
         return {}
     yardsticks = predictions_path(layout, cohort, "logistic")
-    groups, decay = {}, {}
+    decay = {}
     for name in EARLIER_YEARS:
         file = earlier_predictions(yardsticks, name)
         if name not in models or not is_written(file):
@@ -64,9 +64,8 @@ def _trained_on_earlier(
         on_earlier = read_predictions(file).of(SPLIT)
         if not np.array_equal(on_earlier.encounter_id, models[name].encounter_id):
             continue  # of labels that have changed since
-        groups[name] = _by_period(on_earlier, period)
         decay[name] = _decay(on_earlier, models[name], np.isin(period, earlier), period != UNKNOWN)
-    return {"earlier": earlier, "earlier_groups": groups, "decay": decay} if decay else {}
+    return {"earlier": earlier, "decay": decay} if decay else {}
 
 
 def _decay(

@@ -77,17 +77,14 @@ def recalibration_warnings(task: Mapping[str, Any]) -> list[str]:
 
 
 def shortfalls(errors_of_models: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """Return a sentence for each coverage of an outcome whose interval is below the one promised.
+    """Return a line for each coverage of an outcome whose interval is below the one promised.
 
     Args:
         errors_of_models: by model the result of `act_or_defer`.
     """
     return [
-        f"{LABELS[model]}, stated error {one['error']:.0%}: the coverage of predictions {group['group']} the outcome "
-        f"is {as_percent(group['coverage'])}, below the promised {1 - one['error']:.0%}."
-        if group["attribute"] == "Outcome"
-        else f"{LABELS[model]}, stated error {one['error']:.0%}: the coverage of class {group['group']} is "
-        f"{as_percent(group['coverage'])}, below the promised {1 - one['error']:.0%}."
+        f"{LABELS[model]}, stated error {one['error']:.0%}, {group['attribute'].lower()} {group['group']}: "
+        f"{as_percent(group['coverage'])} instead of {1 - one['error']:.0%}"
         for model, errors in errors_of_models.items()
         for one in errors
         for group in one["groups"]

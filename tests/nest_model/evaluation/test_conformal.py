@@ -81,11 +81,10 @@ def test_nothing_is_calibrated_on_ten_patients_with_the_outcome():
     assert act_or_defer(few, test, {}, Resamples.of(test.subject_id), hidden={}) == []
 
 
-def test_coverage_below_the_promise_is_said_in_a_sentence():
+def test_coverage_below_the_promise_is_listed():
     group = {"attribute": "Outcome", "group": "with", "coverage": {"value": 0.6, "low": 0.5, "high": 0.7}}
     age = group | {"attribute": "Age"}
     errors = {"nest": [{"error": 0.2, "groups": [group, age]}, {"error": 0.4, "groups": [group]}]}
     assert shortfalls(errors) == [
-        "NEST, stated error 20%: the coverage of predictions with the outcome is 60.0 % (50.0 to 70.0), below the "
-        "promised 80%."
+        "NEST, stated error 20%, outcome with: 60.0 % (50.0 to 70.0) instead of 80%"
     ]

@@ -70,7 +70,7 @@ def test_characteristics_equal_counts_of_every_row(layout):
     labels = Labels.read(layout.labels(COHORT))
     with disclosing(is_synthetic=True):
         table = characteristics(layout, COHORT, shown_counts(layout, COHORT))
-    assert table["columns"] == ["All", "Training", "Validation", "Test", "With the outcome", "Without"]
+    assert table["columns"] == ["All", "Training", "Validation", "Test", "With outcome", "Without"]
     stays = {row["encounter_id"]: row for row in read_table(layout.encounters, ENCOUNTERS).to_pylist()}
     races = [stays[encounter]["race"] for encounter in labels.encounter_id]
     is_black = np.array([race.startswith("BLACK") for race in races])
