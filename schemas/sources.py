@@ -53,6 +53,9 @@ class SourceSpec:
     has_shifted_dates: bool = False  # calendar dates mean nothing
     has_birth_days: bool = True  # the day of the month a patient was born on is known
     is_split_by_birth_day: bool = False
+    death_follow_up_months: int = (
+        0  # months after the end of a patient's data in which deaths are still recorded
+    )
 
     @property
     def tables_for_cohorts(self) -> tuple[str, ...]:
@@ -120,6 +123,7 @@ MIMIC = SourceSpec(
     ),
     has_shifted_dates=True,
     has_birth_days=False,
+    death_follow_up_months=12,  # of `dod`: mimic.mit.edu/docs/iv/modules/hosp/patients
 )
 
 MEDS = SourceSpec(

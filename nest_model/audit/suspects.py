@@ -29,7 +29,7 @@ from nest_model.data.predictions import Predictions, classes_of
 from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.metrics import Score
-from schemas.cohort import Cohort, IndexDied, IndexLongerThan
+from schemas.cohort import Cohort, Died, IndexDied, IndexLongerThan
 from schemas.cohort.look_ahead import look_aheads
 from schemas.suppress import suppress_count
 from schemas.tables.leak_audit import THRESHOLD, LeakAudit, Proof, Suspect
@@ -52,7 +52,7 @@ class Suspects:
     is_drawn: bool  # a sample of the cohort's predictions
     tokens: tuple[str, ...]  # by id
     kinds: tuple[str, ...]  # of the tokens
-    is_stay_outcome: bool  # of the index stay, and predicted before its end
+    is_stay_outcome: bool  # in the index stay, certainly or perhaps, and predicted before its end
     looks_ahead: tuple[str, ...]
     selection: Selection
     scores: dict[frozenset[int], Score]  # by left-out features, a cache
@@ -73,7 +73,8 @@ class Suspects:
             seqsets, task.features, sample.subject_id, sample.encounter_id, sample.predict_at_us
         )
         outcome = cohort.outcome if cohort else None
-        in_stay = isinstance(outcome, IndexDied | IndexLongerThan) and task.predict_anchor == "index.start"
+        may_be_in_stay = isinstance(outcome, IndexDied | IndexLongerThan | Died)
+        in_stay = may_be_in_stay and task.predict_anchor == "index.start"
         return cls(
             seqsets,
             sample,

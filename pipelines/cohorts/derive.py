@@ -10,9 +10,10 @@ from pipelines.cohorts.candidates import KEY, candidates, with_follow_up
 from pipelines.cohorts.outcomes import add_outcome_time, classes_of, window_end
 from pipelines.cohorts.steps import Steps, add_index_steps, add_requirements
 from pipelines.cohorts.tables import Tables
-from schemas.cohort import ClassOf, Cohort, LabelsOf
+from schemas.cohort import ClassOf, Cohort, Died, LabelsOf
 from schemas.icd10 import CHAPTERS
 from schemas.rules import DataRules
+from schemas.sources import sources
 from schemas.tables.attrition import AttritionStep
 from schemas.tables.labels import LabelType
 
@@ -70,7 +71,7 @@ def derive_part(cohort: Cohort, tables: Tables, rules: DataRules) -> LabelsPart:
         class_rows,
         steps.count(rows),
         steps.count_lenient(index_rows),
-        *_poor_windows(index_rows),
+        *_poor_windows(index_rows, _followed_until(cohort)),
     )
 
 
@@ -94,10 +95,16 @@ def add_up(cohort: Cohort, parts: Sequence[LabelsPart]) -> CohortLabels:
     return CohortLabels(rows, label_type, classes, steps, lenient_counts, short_follow_up, windowless)
 
 
-def _poor_windows(rows: pl.DataFrame) -> tuple[int, int]:
+def _followed_until(cohort: Cohort) -> pl.Expr:
+    """Return the time by which an outcome would be in the data; deaths are recorded for longer than the rest."""
+    months = sources()[cohort.source].death_follow_up_months if isinstance(cohort.outcome, Died) else 0
+    return pl.col("end_of_data").dt.offset_by(f"{months}mo")
+
+
+def _poor_windows(rows: pl.DataFrame, followed_until: pl.Expr) -> tuple[int, int]:
     """Count the rows without an outcome whose window exceeds the data, and the rows without a window."""
     end = pl.col("window_end")
-    short_follow_up = pl.col("outcome_time").is_null() & (end > pl.col("end_of_data"))
+    short_follow_up = pl.col("outcome_time").is_null() & (end > followed_until)
     windowless = end <= pl.col("predict_at")
     return rows.select(short_follow_up.sum(), windowless.sum()).row(0)
 

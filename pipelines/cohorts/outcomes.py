@@ -14,6 +14,7 @@ from schemas.cohort import (
     AnyEncounter,
     AnyEvent,
     ClassOf,
+    Died,
     EncounterFilter,
     EncountersWith,
     EpisodesOf,
@@ -56,6 +57,11 @@ def _index_longer_than(rows: pl.LazyFrame, outcome: IndexLongerThan, _: Tables) 
     return rows.with_columns(outcome_time=pl.when(longer).then(threshold).otherwise(_NO_TIME))
 
 
+def _died(rows: pl.LazyFrame, outcome: Died, _: Tables) -> pl.LazyFrame:
+    is_by_end = pl.col("death") <= window_end(outcome)
+    return rows.with_columns(outcome_time=pl.when(is_by_end).then("death").otherwise(_NO_TIME))
+
+
 def _any_encounter(rows: pl.LazyFrame, outcome: AnyEncounter, tables: Tables) -> pl.LazyFrame:
     moments = encounter_starts(tables.encounters_of(outcome.any_encounter))
     matches = within_window(rows, moments, pl.col("predict_at"), window_end(outcome))
@@ -64,6 +70,9 @@ def _any_encounter(rows: pl.LazyFrame, outcome: AnyEncounter, tables: Tables) ->
 
 def _any_event(rows: pl.LazyFrame, outcome: AnyEvent, tables: Tables) -> pl.LazyFrame:
     moments = event_times(tables.events_of(outcome.any_event))
+    if outcome.first_ever:  # one by the prediction excludes the index, like any outcome that came by then
+        first = moments.group_by("subject_id").agg(pl.col("moment").min())
+        return _nth(rows, within_window(rows, first, None, window_end(outcome)), 1)
     return _nth(rows, within_window(rows, moments, pl.col("predict_at"), window_end(outcome)), 1)
 
 
@@ -109,6 +118,7 @@ def _nth(rows: pl.LazyFrame, matches: pl.LazyFrame, count: int) -> pl.LazyFrame:
 _TIMED: dict[type, Callable[[pl.LazyFrame, Any, Tables], pl.LazyFrame]] = {
     IndexDied: _index_died,
     IndexLongerThan: _index_longer_than,
+    Died: _died,
     AnyEncounter: _any_encounter,
     AnyEvent: _any_event,
     EncountersWith: _encounters_with,

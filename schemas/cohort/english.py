@@ -21,6 +21,7 @@ from schemas.cohort.outcomes import (
     AnyEncounter,
     AnyEvent,
     ClassOf,
+    Died,
     EncountersWith,
     EpisodesOf,
     IndexDied,
@@ -111,12 +112,18 @@ def _span(part: EventSeen | EncounterSeen) -> str:
     return f"{lower}{' and' if lower and upper else ''}{upper}"
 
 
-def _window(outcome: AnyEncounter | AnyEvent | EncountersWith | EpisodesOf) -> str:
+def _window(outcome: Died | AnyEncounter | AnyEvent | EncountersWith | EpisodesOf) -> str:
     if outcome.until:
         return f"after the prediction, by {_time(outcome.until)}"
     if outcome.within == "end_of_data":
         return "after the prediction, by the end of the data"
     return f"within {outcome.within} after the prediction"
+
+
+def _any_event(outcome: AnyEvent) -> str:
+    if not outcome.first_ever:
+        return f"a code of {outcome.any_event} {_window(outcome)}"
+    return f"the patient's first code ever of {outcome.any_event} {_window(outcome)}"
 
 
 def _encounters_with(outcome: EncountersWith) -> str:
@@ -161,7 +168,8 @@ _OUTCOMES: dict[type, Callable[[Any], str]] = {
     IndexDied: lambda _: "death in the index encounter",
     IndexLongerThan: lambda part: f"the index encounter lasts longer than {part.index_longer_than}",
     AnyEncounter: lambda part: f"another {_encounter(part.any_encounter)} starts {_window(part)}",
-    AnyEvent: lambda part: f"a code of {part.any_event} {_window(part)}",
+    Died: lambda part: f"death, in hospital or after it, {_window(part)}",
+    AnyEvent: _any_event,
     EncountersWith: _encounters_with,
     EpisodesOf: _episodes_of,
     ClassOf: _class_of,

@@ -32,8 +32,15 @@ class IndexDied(Section):
 
     _misplaced_keys: ClassVar[dict[str, str]] = dict.fromkeys(
         ("within", "until"),
-        "index_died takes no time window: it is death at any time in the index stay, and not after it",
+        "index_died takes no time window: it is death at any time in the index stay, and not after it; "
+        "for death within a time write e.g. '{died: true, within: 30 days}'",
     )
+
+
+class Died(_WindowOutcome):
+    """Death of any kind in the window: in a hospital or outside."""
+
+    died: Literal[True]
 
 
 class AnyEncounter(_WindowOutcome):
@@ -48,6 +55,7 @@ class EncountersWith(_WindowOutcome):
 
 class AnyEvent(_WindowOutcome):
     any_event: ListName
+    first_ever: Literal[True] | None = None  # only the first of the patient's life counts
 
 
 class EpisodesOf(_WindowOutcome):
@@ -74,6 +82,7 @@ class LabelsOf(Section):
 OUTCOME_KEYS = (
     "index_died",
     "index_longer_than",
+    "died",
     "any_encounter",
     "encounters_with",
     "any_event",
@@ -85,6 +94,7 @@ OUTCOME_KEYS = (
 Outcome = Annotated[
     Annotated[IndexDied, Tag(TAG + "index_died")]
     | Annotated[IndexLongerThan, Tag(TAG + "index_longer_than")]
+    | Annotated[Died, Tag(TAG + "died")]
     | Annotated[AnyEncounter, Tag(TAG + "any_encounter")]
     | Annotated[EncountersWith, Tag(TAG + "encounters_with")]
     | Annotated[AnyEvent, Tag(TAG + "any_event")]

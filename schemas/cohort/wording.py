@@ -48,7 +48,8 @@ def as_fault(detail: Any, document: Document) -> Fault:
     text = _short(document.raw_text.get(path, str(detail["input"])))
     if detail["input"] is None:
         return Fault(line, dotted_path(path), "is empty")
-    if kind in ("string_type", "literal_error") and path in document.raw_text:
+    is_a_word = kind == "string_type" or (kind == "literal_error" and detail["ctx"]["expected"] != "True")
+    if is_a_word and path in document.raw_text:
         return Fault(line, dotted_path(path), _misread(detail["input"], text))
     if kind == "dict_type" and path[0] == "require" and len(path) == 2:
         return Fault(line, "require", ITEM)
@@ -78,6 +79,8 @@ def _sentence(detail: Any, kind: str, text: str) -> str:
         return "must be a text"
     if kind == "literal_error" and detail["ctx"]["expected"] == "True":
         word = str(detail["loc"][-1])
+        if word in ("died", "first_ever"):
+            return f"'{text}' is not valid; write '{word}: true'"
         return f"takes no value; write '{'outcome' if word == 'index_died' else '- name'}: {word}'"
     if kind == "literal_error":
         return f"'{text}' is not valid; write {detail['ctx']['expected'].replace(chr(39), '')}"

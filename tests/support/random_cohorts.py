@@ -187,6 +187,8 @@ def _outcome(random: Random, *, at_end: bool) -> dict:
     choices: list[dict] = [
         {"any_encounter": _filter(random)} | window,
         {"any_event": codes} | window,
+        {"any_event": codes, "first_ever": True} | window,
+        {"died": True} | window,
         {
             "encounters_with": codes,
             "at_least": random.randint(1, 3),

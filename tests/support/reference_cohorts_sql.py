@@ -179,6 +179,12 @@ class CohortSql:
                 "end_of_data" if outcome["within"] == "end_of_data" else f"predict_at + {outcome['within']}"
             )
         )
+        if "died" in outcome:
+            return f"select {_INDEX}, c.death as came from s0 c where c.death <= {last}"
+        if "first_ever" in outcome:
+            codes = self._codes(outcome["any_event"], "w")
+            firsts = f"select subject_id, min(time) as came from events w where {codes} group by all"
+            return f"select {_INDEX}, m.came from s0 c join ({firsts}) m using (subject_id) where m.came <= {last}"
         if "episodes_of" in outcome:
             return self._episodes(outcome, last)
         if "any_event" in outcome:

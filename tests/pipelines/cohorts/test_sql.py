@@ -86,7 +86,7 @@ def test_labels_and_attrition_of_very_many_cohorts_agree_with_sql(preset, seed):
 def test_random_cohorts_exercise_every_outcome_both_ways():
     """If the worlds were empty, or no outcome ever true, agreement would mean nothing."""
     outcomes = set()
-    for seed in range(80):
+    for seed in range(160):
         random = Random(seed)
         tables, cohort = world(random), random_case(random)
         labels = derive(cohort, Tables(*(table.lazy() for table in tables), cohort.codes), PRESETS["default"])
@@ -96,6 +96,7 @@ def test_random_cohorts_exercise_every_outcome_both_ways():
         "IndexLongerThan",
         "AnyEncounter",
         "AnyEvent",
+        "Died",
         "EncountersWith",
         "EpisodesOf",
         "LabelsOf",

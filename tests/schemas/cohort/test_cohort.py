@@ -400,7 +400,10 @@ def test_code_format_is_checked_by_vocabulary(vocab, good, bad):
             ("index_died", "{index_died: true, within: 7 days}"),
             "11: outcome: index_died takes no time window",
         ),
-        (("index_died", "died"), "11: outcome: 'died' is not an outcome; did you mean 'index_died'?"),
+        (
+            ("index_died", "inde_died"),
+            "11: outcome: 'inde_died' is not an outcome; did you mean 'index_died'?",
+        ),
         (
             ("outcome:", "  outcome:"),
             "11: not valid YAML: this line is not indented like the lines it belongs to",
