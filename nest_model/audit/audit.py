@@ -40,4 +40,4 @@ def _cohort(lock: Path) -> Cohort | None:
     """Return the cohort definition the labels were derived from; None if it is not beside them."""
     if not lock.exists():
         return None
-    return Cohort.model_validate(yaml.safe_load(lock.read_text(encoding="utf-8"))["spec"])
+    return Cohort.of_lock(yaml.safe_load(lock.read_text(encoding="utf-8")))

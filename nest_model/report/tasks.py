@@ -412,7 +412,7 @@ def _in_english(layout: Layout, cohort: str) -> list[str]:
     path = layout.cohort(cohort) / "cohort.lock.yaml"
     if not is_written(path):
         return []
-    return in_english(Cohort.model_validate(yaml.safe_load(verified(path).read_text())["spec"]))[1:]
+    return in_english(Cohort.of_lock(yaml.safe_load(verified(path).read_text())))[1:]
 
 
 def _attrition(layout: Layout, cohort: str) -> list[dict[str, str]]:

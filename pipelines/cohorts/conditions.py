@@ -7,17 +7,28 @@ import polars as pl
 
 from pipelines.cohorts.candidates import KEY, time_of
 from pipelines.cohorts.tables import Tables, encounter_starts, event_times, within_window
+from pipelines.cohorts.values import values_meeting
 from schemas.cohort import (
+    AllOf,
+    AnyOf,
     DataUntil,
+    Duration,
     EncounterSeen,
     EventNotSeen,
     EventSeen,
+    InCohort,
+    IndexAge,
     IndexAlive,
     IndexHas,
+    IndexIs,
     IndexLongerThan,
     IndexWithout,
+    LabSeen,
+    Not,
+    SomeOf,
     TimePoint,
 )
+from schemas.cohort.combinations import parts_of
 
 Candidates = pl.LazyFrame
 
@@ -33,10 +44,48 @@ def is_longer_than(length: Any) -> pl.Expr:
     return pl.col("end") > time_of(TimePoint("index.start", 1, length))
 
 
+def is_of_age(youngest: Duration, oldest: Duration) -> pl.Expr:
+    """Return whether the patient's age at the start is from `youngest` to under `oldest`."""
+    bounds = [time_of(TimePoint("birth", 1, age)) for age in (youngest, oldest)]
+    return (pl.col("start") >= bounds[0]) & (pl.col("start") < bounds[1])
+
+
 def mark(rows: pl.LazyFrame, matches: pl.LazyFrame, column: str) -> pl.LazyFrame:
     """Add whether a candidate is among `matches`."""
     flags = matches.select(*KEY).unique().with_columns(pl.lit(True).alias(column))
     return rows.join(flags, on=KEY, how="left").with_columns(pl.col(column).fill_null(False))
+
+
+def _index_is(rows: pl.LazyFrame, condition: IndexIs, tables: Tables, column: str) -> Candidates:
+    return mark(rows, stays_of(tables.encounters_of(condition.index_is)), column)
+
+
+def _index_age(rows: pl.LazyFrame, condition: IndexAge, _: Tables, column: str) -> Candidates:
+    return rows.with_columns(is_of_age(*condition.index_age).alias(column))
+
+
+def _in_cohort(rows: pl.LazyFrame, condition: InCohort, tables: Tables, column: str) -> Candidates:
+    return mark(rows, tables.members[condition.in_cohort], column)
+
+
+def _combination(
+    rows: pl.LazyFrame, condition: AnyOf | AllOf | SomeOf | Not, tables: Tables, column: str
+) -> Candidates:
+    parts = [part for _, part in parts_of(condition)]
+    columns = [f"{column}_{place}" for place in range(len(parts))]
+    for part, name in zip(parts, columns, strict=True):
+        rows = add_condition(rows, part, tables, name)
+    number = pl.sum_horizontal(pl.col(columns).cast(pl.Int32))
+    match condition:
+        case Not():
+            holds = number == 0
+        case AnyOf():
+            holds = number >= 1
+        case AllOf():
+            holds = number == len(parts)
+        case SomeOf():
+            holds = number >= condition.at_least
+    return rows.with_columns(holds.alias(column)).drop(columns)
 
 
 def _index_has(rows: pl.LazyFrame, condition: IndexHas, tables: Tables, column: str) -> Candidates:
@@ -81,12 +130,16 @@ def _any_encounter(rows: pl.LazyFrame, condition: EncounterSeen, tables: Tables,
     return mark(rows, matches.filter(pl.col("encounter_id") != pl.col("index_encounter")), column)
 
 
+def _lab(rows: pl.LazyFrame, condition: LabSeen, tables: Tables, column: str) -> Candidates:
+    return mark(rows, values_meeting(rows, condition, tables, *_span(condition), until="known"), column)
+
+
 def stays_of(events: pl.LazyFrame) -> pl.LazyFrame:
     """Return the stays of events, with the encounter as `index_encounter`."""
     return events.filter(pl.col("encounter_id").is_not_null()).rename({"encounter_id": "index_encounter"})
 
 
-def _span(condition: EventSeen | EncounterSeen) -> tuple[pl.Expr | None, pl.Expr | None]:
+def _span(condition: EventSeen | EncounterSeen | LabSeen) -> tuple[pl.Expr | None, pl.Expr | None]:
     return (
         None if condition.after is None else time_of(condition.after),
         None if condition.before is None else time_of(condition.before),
@@ -94,6 +147,14 @@ def _span(condition: EventSeen | EncounterSeen) -> tuple[pl.Expr | None, pl.Expr
 
 
 _HANDLERS: dict[type, Callable[[pl.LazyFrame, Any, Tables, str], Candidates]] = {
+    AllOf: _combination,
+    AnyOf: _combination,
+    InCohort: _in_cohort,
+    IndexAge: _index_age,
+    IndexIs: _index_is,
+    LabSeen: _lab,
+    Not: _combination,
+    SomeOf: _combination,
     IndexHas: _index_has,
     IndexWithout: _index_without,
     IndexLongerThan: _index_longer_than,

@@ -6,9 +6,9 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.cohorts.candidates import KEY, candidates, with_follow_up
+from pipelines.cohorts.candidates import KEY, with_follow_up
 from pipelines.cohorts.outcomes import add_outcome_time, classes_of, window_end
-from pipelines.cohorts.steps import Steps, add_index_steps, add_requirements
+from pipelines.cohorts.steps import Steps, index_steps
 from pipelines.cohorts.tables import Tables
 from schemas.cohort import ClassOf, Cohort, Died, LabelsOf
 from schemas.icd10 import CHAPTERS
@@ -57,9 +57,7 @@ def derive_part(cohort: Cohort, tables: Tables, rules: DataRules) -> LabelsPart:
     no rows; the number of kept rows that they would have dropped is counted instead.
     """
     lenient = rules.clock == "time"
-    steps = Steps(candidates(tables.subjects, tables.encounters, cohort.predict_at, tables.end_of_data))
-    add_index_steps(steps, cohort, tables)
-    add_requirements(steps, cohort, tables, lenient=lenient)
+    steps = index_steps(cohort, tables, lenient=lenient)
     _add_outcome(steps, cohort.outcome, tables, lenient=lenient)
     rows = steps.rows.with_columns(index_start="start").collect()
     index_rows = with_follow_up(rows.filter(steps.passes_all))

@@ -11,7 +11,8 @@ from pipelines.cohorts.derive import CohortLabels, LabelsPart, add_up, derive_pa
 from pipelines.cohorts.lock_file import card_of, lock_of, task_of
 from pipelines.cohorts.read import kinds_to_read, read_bucket, read_patients
 from pipelines.cohorts.unanswerable import refuse_unanswerable
-from pipelines.cohorts.warnings import warnings_of
+from pipelines.cohorts.values import count_values, left_out_warnings, refuse_other_units
+from pipelines.cohorts.warnings import unknown_value_warnings, warnings_of
 from pipelines.engine.buckets import Buckets
 from pipelines.engine.executor import each_bucket
 from schemas.cards import StepCard
@@ -33,12 +34,20 @@ def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
         WriteError: a file cannot be written.
     """
     kinds = kinds_to_read(cohort, layout)
-    refuse_unanswerable(cohort, read_patients(cohort, layout))
+    patients = read_patients(cohort, layout)
+    refuse_unanswerable(cohort, patients)
     work = partial(derive_bucket, cohort, layout, rules, kinds)
-    parts, counts = zip(*each_bucket(f"{cohort.cohort}_labels", work, len(Buckets.read(layout))), strict=True)
+    buckets = each_bucket(f"{cohort.cohort}_labels", work, len(Buckets.read(layout)))
+    parts, counts, value_counts = zip(*buckets, strict=True)
+    values = pl.concat(value_counts)
+    refuse_other_units(cohort, values)
     labels, codes = add_up(cohort, parts), resolved_codes(cohort, counts)
     existing = partial(existing_codes, layout, kinds)
-    warnings = warnings_of(cohort, labels, codes, existing, rules)
+    warnings = [
+        *warnings_of(cohort, labels, codes, existing, rules),
+        *unknown_value_warnings(cohort, patients),
+        *left_out_warnings(cohort, values),
+    ]
     lock = lock_of(cohort, labels, rules, codes, layout, kinds)
     return _write(cohort, layout, rules, labels, lock, warnings)
 
@@ -74,10 +83,10 @@ def _write(
 
 def derive_bucket(
     cohort: Cohort, layout: Layout, rules: DataRules, kinds: tuple[str, ...], bucket: int
-) -> tuple[LabelsPart, pl.DataFrame]:
-    """Return the contribution of one bucket to a cohort, and the counts of the codes of its lists."""
+) -> tuple[LabelsPart, pl.DataFrame, pl.DataFrame]:
+    """Return the contribution of one bucket to a cohort, the counts of its codes, and those of its measurements."""
     tables = read_bucket(cohort, layout, kinds, bucket)
-    return derive_part(cohort, tables, rules), count_codes(cohort, tables)
+    return derive_part(cohort, tables, rules), count_codes(cohort, tables), count_values(cohort, tables)
 
 
 def _write_together(

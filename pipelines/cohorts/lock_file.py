@@ -110,9 +110,11 @@ def lock_of(
         layout: the layout of the data.
         kinds: the kinds of events that were read.
     """
+    inner = {member.cohort: member.normalized() for member in cohort.family[1:]}
     return {
         "cohort": cohort.cohort,
         "spec": cohort.normalized(),
+        **({"in_cohorts": inner} if inner else {}),
         "spec_sha256": cohort.sha256,
         "rules": {"clock": rules.clock, "fit_on": rules.fit_on},
         "data_sha256": _data_hashes(layout, kinds),

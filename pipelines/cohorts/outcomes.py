@@ -10,6 +10,7 @@ from pipelines.cohorts.chapters import CLASS_MAPS
 from pipelines.cohorts.conditions import is_longer_than, stays_of
 from pipelines.cohorts.episodes import episode_starts, reaching_rate
 from pipelines.cohorts.tables import Tables, encounter_starts, event_times, within_window
+from pipelines.cohorts.values import values_meeting
 from schemas.cohort import (
     AnyEncounter,
     AnyEvent,
@@ -21,6 +22,7 @@ from schemas.cohort import (
     IndexDied,
     IndexLongerThan,
     LabelsOf,
+    LabReached,
     TimePoint,
 )
 
@@ -97,6 +99,11 @@ def _episodes_of(rows: pl.LazyFrame, outcome: EpisodesOf, tables: Tables) -> pl.
     return rows.join(completions.group_by(KEY).agg(outcome_time=pl.col("moment").min()), on=KEY, how="left")
 
 
+def _lab(rows: pl.LazyFrame, outcome: LabReached, tables: Tables) -> pl.LazyFrame:
+    window = (pl.col("predict_at"), window_end(outcome))
+    return _nth(rows, values_meeting(rows, outcome, tables, *window, until="moment"), 1)
+
+
 def window_end(outcome: Any) -> pl.Expr:
     """Return the end of the outcome window of a candidate; null for an outcome without a window."""
     length, end = getattr(outcome, "within", None), getattr(outcome, "until", None)
@@ -123,4 +130,5 @@ _TIMED: dict[type, Callable[[pl.LazyFrame, Any, Tables], pl.LazyFrame]] = {
     AnyEvent: _any_event,
     EncountersWith: _encounters_with,
     EpisodesOf: _episodes_of,
+    LabReached: _lab,
 }

@@ -11,28 +11,38 @@ from pipelines.cohorts.tables import Tables, matches
 from pipelines.engine.buckets import Buckets
 from pipelines.events.code_mapping import code_events
 from pipelines.events.store import events_file, kinds_of, scan_table
-from schemas.cohort import ClassOf, Cohort, IndexHas, LabelsOf
+from schemas.cohort import ClassOf, CodeList, Cohort, IndexHas, LabelsOf
 from schemas.contract import read_table, table_metadata
 from schemas.io.paths import scan_parquet
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 
-_SUBJECT = ("subject_id", "birth_date", "death_date", "split")
+_SUBJECT = ("subject_id", "birth_date", "death_date", "sex", "split")
 _ENCOUNTER = (
     *("subject_id", "encounter_id", "start", "end"),
     *("type", "discharge_status", "died", "death_time"),
+    *("admission_type", "insurance", "race"),
 )
-_EVENT = ("subject_id", "encounter_id", "time", "kind", "vocab", "code", "mapped", "rank")
+_EVENT = (
+    *("subject_id", "encounter_id", "time", "available_at"),
+    *("kind", "vocab", "code", "mapped", "value", "unit", "rank"),
+)
 
 
 def reads_diagnoses(cohort: Cohort) -> bool:
     """Return whether a cohort needs diagnoses beyond those of its code lists."""
     principal = any(
         isinstance(condition, IndexHas) and condition.index_has == "principal_dx"
-        for _, condition in cohort.requirements
+        for member in cohort.family
+        for _, condition in member.plain_conditions
     )
     return principal or isinstance(cohort.outcome, ClassOf | LabelsOf)
+
+
+def _code_lists(cohort: Cohort) -> list[CodeList]:
+    """Return the code lists of a cohort and of those it names."""
+    return [codes for member in cohort.family for codes in member.codes.values()]
 
 
 def kinds_to_read(cohort: Cohort, layout: Layout) -> tuple[str, ...]:
@@ -41,7 +51,7 @@ def kinds_to_read(cohort: Cohort, layout: Layout) -> tuple[str, ...]:
     Raises:
         ContractError: there are no events, or they have another contract.
     """
-    vocabs = {vocab for codes in cohort.codes.values() for vocab in codes.patterns}
+    vocabs = {vocab for codes in _code_lists(cohort) for vocab in codes.patterns}
     kinds = {"DX"} if reads_diagnoses(cohort) else set()
     kinds |= {"MED"} if "atc" in vocabs else set()
     return tuple(
@@ -75,7 +85,7 @@ def read_patients(cohort: Cohort, layout: Layout) -> Tables:
 def read_bucket(cohort: Cohort, layout: Layout, kinds: tuple[str, ...], bucket: int) -> Tables:
     """Return the tables of one bucket of patients, with only the events of these kinds that the cohort needs."""
     inside = Buckets.read(layout).is_in(bucket)
-    filters = [pl.lit(False), *map(matches, cohort.codes.values())]
+    filters = [pl.lit(False), *map(matches, _code_lists(cohort))]
     if reads_diagnoses(cohort):
         filters.append(pl.col("kind") == "DX")
     return Tables(

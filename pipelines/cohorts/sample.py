@@ -12,7 +12,8 @@ from pipelines.cohorts.derive import CohortLabels, add_up, derive_part
 from pipelines.cohorts.lock_file import card_of
 from pipelines.cohorts.read import kinds_to_read, read_bucket, read_patients
 from pipelines.cohorts.unanswerable import refuse_unanswerable
-from pipelines.cohorts.warnings import not_trainable, warnings_of
+from pipelines.cohorts.values import count_values, left_out_warnings, refuse_other_units
+from pipelines.cohorts.warnings import not_trainable, unknown_value_warnings, warnings_of
 from pipelines.engine.buckets import Buckets
 from schemas.cohort import Cohort
 from schemas.label_counts import suppress_label_counts
@@ -57,17 +58,23 @@ def derive_sample(cohort: Cohort, layout: Layout, rules: DataRules, patients: in
 
 
 def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Series) -> Sample:
-    kinds, parts, counts = kinds_to_read(cohort, layout), [], []
+    kinds, parts, counts, values = kinds_to_read(cohort, layout), [], [], []
     last = subject_ids[-1] if len(subject_ids) else 0
     buckets = np.unique(Buckets.read(layout).of(subject_ids)) if len(subject_ids) else [0]
     for bucket in buckets:
         tables = read_bucket(cohort, layout, kinds, int(bucket)).filter_subjects(pl.col("subject_id") <= last)
         parts.append(derive_part(cohort, tables, rules))
         counts.append(count_codes(cohort, tables))
+        values.append(count_values(cohort, tables))
+    refuse_other_units(cohort, pl.concat(values))
     labels, codes = add_up(cohort, parts), resolved_codes(cohort, counts)
     # codes of all patients, because the sample may lack a code that exists
     existing = partial(existing_codes, layout, kinds)
-    warnings = warnings_of(cohort, labels, codes, existing, rules)
+    warnings = [
+        *warnings_of(cohort, labels, codes, existing, rules),
+        *unknown_value_warnings(cohort, read_patients(cohort, layout)),
+        *left_out_warnings(cohort, pl.concat(values)),
+    ]
     return Sample(labels, False, warnings, not_trainable(cohort, labels))
 
 

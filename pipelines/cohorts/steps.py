@@ -1,9 +1,11 @@
 """The steps from all encounters to the index rows of a cohort: one boolean column each, counted in one pass."""
 
+from dataclasses import replace
+
 import polars as pl
 
-from pipelines.cohorts.candidates import time_of
-from pipelines.cohorts.conditions import add_condition, mark, stays_of
+from pipelines.cohorts.candidates import KEY, candidates, time_of
+from pipelines.cohorts.conditions import add_condition, is_of_age, mark, stays_of
 from pipelines.cohorts.tables import Tables
 from schemas.cohort import Cohort, EncounterFilter, IndexLongerThan, Keep, TimePoint
 from schemas.tables.attrition import AttritionStep
@@ -81,9 +83,7 @@ def add_index_steps(steps: Steps, cohort: Cohort, tables: Tables) -> None:
         next_day = pl.lit(index.to).cast(pl.Datetime("us")).dt.offset_by("1d")
         steps.add_expr(f"to {index.to}", pl.col("start") < next_day)
     if index.age is not None:
-        youngest, oldest = (time_of(TimePoint("birth", 1, age)) for age in index.age)
-        in_age_range = (pl.col("start") >= youngest) & (pl.col("start") < oldest)
-        steps.add_expr(f"age {index.age[0]} to {index.age[1]}", in_age_range)
+        steps.add_expr(f"age {index.age[0]} to {index.age[1]}", is_of_age(*index.age))
     if index.keep.rule != "every":
         steps.add(f"keep {index.keep}", _keep_one(steps, index.keep))
 
@@ -93,6 +93,24 @@ def add_requirements(steps: Steps, cohort: Cohort, tables: Tables, *, lenient: b
     for name, condition in cohort.requirements:
         rows = add_condition(steps.rows, condition, tables, steps.next_column)
         steps.add(name, rows, drops=not (lenient and isinstance(condition, IndexLongerThan)))
+
+
+def index_steps(cohort: Cohort, tables: Tables, *, lenient: bool) -> Steps:
+    """Return the candidates with the steps of `index` and `require`, for which the cohorts they name come first."""
+    members = {
+        name: _members(inner, tables.of(inner), lenient=lenient) for name, inner in cohort.inner.items()
+    }
+    tables = replace(tables, members=members)
+    steps = Steps(candidates(tables.subjects, tables.encounters, cohort.predict_at, tables.end_of_data))
+    add_index_steps(steps, cohort, tables)
+    add_requirements(steps, cohort, tables, lenient=lenient)
+    return steps
+
+
+def _members(cohort: Cohort, tables: Tables, *, lenient: bool) -> pl.LazyFrame:
+    """Return the candidates that pass `index` and `require`."""
+    steps = index_steps(cohort, tables, lenient=lenient)
+    return steps.rows.filter(steps.passes_all).select(*KEY)
 
 
 def _keep_one(steps: Steps, keep: Keep) -> pl.LazyFrame:

@@ -1,13 +1,13 @@
 """The tables a cohort is derived from, and how to select from them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import polars as pl
 
 from pipelines.cohorts.candidates import KEY
-from schemas.cohort import CodeList, EncounterFilter
+from schemas.cohort import CodeList, Cohort, EncounterFilter
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,13 @@ class Tables:
     events: pl.LazyFrame
     codes: Mapping[str, CodeList]
     end_of_data: datetime | None = None  # common to all; None: the last discharge of each patient
+    members: Mapping[str, pl.LazyFrame] = field(
+        default_factory=dict
+    )  # the index rows of cohorts named in the file
+
+    def of(self, cohort: Cohort) -> "Tables":
+        """Return the tables with the code lists of a cohort."""
+        return replace(self, codes=cohort.codes)
 
     def filter_subjects(self, is_included: pl.Expr) -> "Tables":
         """Return the tables restricted to some subjects."""
@@ -36,12 +43,12 @@ class Tables:
     def encounters_of(self, encounter_filter: EncounterFilter) -> pl.LazyFrame:
         """Return the encounters that pass a filter."""
         encounters = self.encounters
-        if encounter_filter.type is not None:
-            encounters = encounters.filter(pl.col("type").is_in(encounter_filter.type))
-        if encounter_filter.discharge_status is not None:
-            encounters = encounters.filter(
-                pl.col("discharge_status").is_in(encounter_filter.discharge_status)
+        if encounter_filter.sex is not None:
+            encounters = encounters.join(
+                self.subjects.select("subject_id", "sex"), on="subject_id", how="left"
             )
+        for column, values in encounter_filter.values.items():
+            encounters = encounters.filter(pl.col(column).is_in(values))
         if encounter_filter.with_ is not None:
             encounters = encounters.join(
                 self.events_of(encounter_filter.with_), on=["subject_id", "encounter_id"], how="semi"
@@ -65,7 +72,11 @@ def pattern_expr(column: pl.Expr, pattern: str) -> pl.Expr:
 
 
 def within_window(
-    rows: pl.LazyFrame, moments: pl.LazyFrame, start: pl.Expr | None, end: pl.Expr | None
+    rows: pl.LazyFrame,
+    moments: pl.LazyFrame,
+    start: pl.Expr | None,
+    end: pl.Expr | None,
+    end_column: str = "moment",
 ) -> pl.LazyFrame:
     """Return the (candidate, moment) pairs of the same subject with start < moment <= end.
 
@@ -73,13 +84,14 @@ def within_window(
         rows: candidates.
         moments: subject_id, encounter_id, moment.
         start, end: expressions over candidates; None leaves that side unbounded.
+        end_column: the time of a moment that is at most `end`.
     """
     bounds = rows.select(*KEY, after=start, until=end)
     pairs = bounds.join(moments, on="subject_id", how="inner")
     if start is not None:
         pairs = pairs.filter(pl.col("moment") > pl.col("after"))
     if end is not None:
-        pairs = pairs.filter(pl.col("moment") <= pl.col("until"))
+        pairs = pairs.filter(pl.col(end_column) <= pl.col("until"))
     return pairs
 
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from pipelines.cohorts.tables import Tables
 from pipelines.events.split import BIRTH_DAYS_OF_TEST
-from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, EncounterSeen, TimePoint
+from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, EncounterSeen, IndexAge, IndexIs, TimePoint
 from schemas.sources import sources
 from schemas.suppress import suppress_count
 
@@ -16,24 +16,26 @@ Faults = Iterator[tuple[Path, str]]
 
 def refuse_unanswerable(cohort: Cohort, tables: Tables) -> None:
     """Raise CohortError with all parts that refer to empty columns or to another split of the patients."""
-    faults = [
-        *_empty_filters(cohort, tables),
-        *_unknown_births(cohort, tables),
-        *_other_split(cohort, tables),
-    ]
-    if faults:
-        raise cohort.faults(faults)
+    for member in cohort.family:
+        faults = [
+            *_empty_filters(member, tables),
+            *_unknown_births(member, tables),
+            *_other_split(member, tables),
+        ]
+        if faults:
+            raise member.faults(faults)
 
 
 def _empty_filters(cohort: Cohort, tables: Tables) -> Faults:
     """Find filters on columns that are entirely empty."""
-    empty = _empty_columns(tables.encounters)
-    for path, encounter_filter in _filters(cohort):
-        for column in ("type", "discharge_status"):
-            if getattr(encounter_filter, column) is not None and column in empty:
+    empty = _empty_columns(tables.encounters) | _empty_columns(tables.subjects)
+    for path, encounter_filter in filters(cohort):
+        for column in encounter_filter.values:
+            if column in empty:
+                whose = "patient" if column == "sex" else "encounter"
                 yield (
                     (*path, column),
-                    f"every encounter's {column} is empty in these data; take this filter out",
+                    f"every {whose}'s {column} is empty in these data; take this filter out",
                 )
 
 
@@ -43,6 +45,9 @@ def _unknown_births(cohort: Cohort, tables: Tables) -> Faults:
         return
     if cohort.index.age or cohort.index.keep.age:
         yield ("index",), "no birth date is known in these data; take 'age' and 'nearest' out"
+    for path, condition in cohort.plain_conditions:
+        if isinstance(condition, IndexAge):
+            yield path, "no birth date is known in these data; take 'index_age' out"
     for path, time in _times(cohort):
         if time.anchor == "birth":
             yield path, "no birth date is known in these data; count from index.start or index.end"
@@ -75,21 +80,20 @@ def _other_split(cohort: Cohort, tables: Tables) -> Faults:
         )
 
 
-def _filters(cohort: Cohort) -> Iterator[tuple[Path, EncounterFilter]]:
+def filters(cohort: Cohort) -> Iterator[tuple[Path, EncounterFilter]]:
+    """Yield the filters of encounters in a file, each with its path."""
     yield ("index", "encounter"), cohort.index.encounter
-    for place, item in enumerate(cohort.require):
-        for name, condition in item.items():
-            if isinstance(condition, EncounterSeen):
-                yield ("require", place, name, "any_encounter"), condition.any_encounter
+    for path, condition in cohort.plain_conditions:
+        if isinstance(condition, EncounterSeen):
+            yield (*path, "any_encounter"), condition.any_encounter
+        elif isinstance(condition, IndexIs):
+            yield (*path, "index_is"), condition.index_is
     if isinstance(cohort.outcome, AnyEncounter):
         yield ("outcome", "any_encounter"), cohort.outcome.any_encounter
 
 
 def _times(cohort: Cohort) -> Iterator[tuple[Path, TimePoint]]:
-    parts: list[tuple[Path, object]] = [(("outcome",), cohort.outcome)]
-    for place, item in enumerate(cohort.require):
-        parts += [(("require", place, name), condition) for name, condition in item.items()]
-    for path, part in parts:
+    for path, part in [(("outcome",), cohort.outcome), *cohort.plain_conditions]:
         for key in ("after", "before", "data_until", "until"):
             time = getattr(part, key, None)
             if isinstance(time, TimePoint):

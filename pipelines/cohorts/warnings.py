@@ -1,19 +1,23 @@
 """Warnings a clinician should read before trusting a cohort, with counts under 11 suppressed."""
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
 import polars as pl
 
 from pipelines.cohorts.codes import ResolvedCodes
 from pipelines.cohorts.derive import CohortLabels
-from pipelines.cohorts.tables import pattern_expr
+from pipelines.cohorts.tables import Tables, pattern_expr
+from pipelines.cohorts.unanswerable import filters
 from schemas.cohort import AnyEncounter, ClassOf, Cohort, EncounterFilter, LabelsOf
 from schemas.cohort.look_ahead import ONE_END_OF_DATA, look_aheads
 from schemas.rules import DataRules
 from schemas.suppress import SMALLEST_SHOWN, vague_count
 from schemas.tables.events import SPLITS
+
+MOST_VALUES = 12
+"""How many values of a column a warning names where none is close to the one written."""
 
 
 def warnings_of(
@@ -64,6 +68,28 @@ def _unmatched_patterns(
                     hint = _nearest(pattern, vocab, codes_in_data(vocab))
                     sentences.append(f"codes.{name}.{vocab}: '{pattern}' matches no event{hint}")
     return sentences
+
+
+def unknown_value_warnings(cohort: Cohort, tables: Tables) -> Iterator[str]:
+    """Yield a warning for each value of a filter that no encounter of these data has."""
+    encounters = tables.encounters.join(
+        tables.subjects.select("subject_id", "sex"), on="subject_id", how="left"
+    )
+    for member in cohort.family:
+        for path, encounter_filter in filters(member):
+            for column, values in encounter_filter.values.items():
+                patients = pl.col("subject_id").n_unique()
+                existing = dict(encounters.group_by(column).agg(patients).collect().iter_rows())
+                where = ".".join(key for key in (*path, column) if isinstance(key, str))
+                for value in sorted(set(values) - set(existing)):
+                    yield f"{where}: '{value}' matches no encounter{_nearest_values(value, existing)}"
+
+
+def _nearest_values(value: str, patients: Mapping[str | None, int]) -> str:
+    """Name existing values, the closest first, but only those with enough patients to be disclosed."""
+    common = [word for word, count in patients.items() if word is not None and count >= SMALLEST_SHOWN]
+    near = difflib.get_close_matches(value, common, n=3, cutoff=0.5) or sorted(common)[:MOST_VALUES]
+    return f"; the values that exist are {', '.join(near)}" if near else ""
 
 
 def _is_matched(pattern: str, codes: Mapping[str, int]) -> bool:

@@ -18,9 +18,13 @@ def _as_mapping(value: Any) -> Any:
 
 def key_of(value: Any, heads: tuple[str, ...]) -> str | None:
     """Return the tag of the one key of `heads` that a mapping or model has, or None if it has none or several."""
-    keys = value if isinstance(value, dict) else type(value).model_fields
+    keys = value if isinstance(value, dict) else _keys_of(type(value))
     matches = [head for head in heads if head in keys]
     return TAG + matches[0] if len(matches) == 1 else None
+
+
+def _keys_of(section: type[Section]) -> set[str]:
+    return {field.alias or name for name, field in section.model_fields.items()}
 
 
 def exactly_one_key(heads: tuple[str, ...], description: str) -> Any:

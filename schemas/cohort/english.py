@@ -4,16 +4,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from schemas.cohort.codes import VOCAB_NAMES
+from schemas.cohort.combinations import AllOf, AnyOf, Not, SomeOf, parts_of
 from schemas.cohort.conditions import (
     DataUntil,
     EncounterFilter,
     EncounterSeen,
     EventNotSeen,
     EventSeen,
+    InCohort,
+    IndexAge,
     IndexAlive,
     IndexHas,
+    IndexIs,
     IndexLongerThan,
     IndexWithout,
+    LabSeen,
 )
 from schemas.cohort.look_ahead import look_aheads
 from schemas.cohort.model import HASH_SPLIT, Cohort
@@ -26,8 +31,10 @@ from schemas.cohort.outcomes import (
     EpisodesOf,
     IndexDied,
     LabelsOf,
+    LabReached,
 )
 from schemas.cohort.times import TimePoint
+from schemas.cohort.values import COMPARISONS, Comparison
 
 _ANCHORS = {
     "index.start": "the start of the index encounter",
@@ -40,13 +47,13 @@ _ANCHORS = {
 
 def in_english(cohort: Cohort) -> list[str]:
     """Return the meaning of a cohort file, one sentence per section, the code lists last."""
-    exclusions = [f"  - {name}: unless {_CONDITIONS[type(part)](part)}" for name, part in cohort.requirements]
+    exclusions = _exclusions(cohort)
     return [
         f"{cohort.cohort}: {f'{cohort.title}: ' if cohort.title else ''}{cohort.about}",
         f"For: {_index(cohort)}.",
         *(["Excluded, in this order:", *exclusions] if exclusions else []),
         *(
-            f"FileContext only after the prediction: {name}, as {reason}."
+            f"Known only after the prediction: {name}, as {reason}."
             for name, reason in look_aheads(cohort).items()
         ),
         f"Predicted at: {_time(cohort.predict_at)}.",
@@ -54,7 +61,23 @@ def in_english(cohort: Cohort) -> list[str]:
         f"Outcome: {_OUTCOMES[type(cohort.outcome)](cohort.outcome)}.",
         f"Split: {_split(cohort)}.",
         *(f"Codes of {name}: {_codes(cohort, name)}." for name in cohort.codes),
+        *(line for inner in cohort.family[1:] for line in _members(inner)),
     ]
+
+
+def _members(cohort: Cohort) -> list[str]:
+    """Return whom a cohort that is named in another is about."""
+    exclusions = _exclusions(cohort)
+    lists = [f"  - codes of {name}: {_codes(cohort, name)}." for name in cohort.codes]
+    return [
+        f"Index encounters of {cohort.cohort}: {_index(cohort)}.",
+        *(["Excluded from them, in this order:", *exclusions] if exclusions else []),
+        *lists,
+    ]
+
+
+def _exclusions(cohort: Cohort) -> list[str]:
+    return [f"  - {name}: unless {_CONDITIONS[type(part)](part)}" for name, part in cohort.requirements]
 
 
 def _index(cohort: Cohort) -> str:
@@ -97,7 +120,10 @@ def _encounter(encounter: EncounterFilter) -> str:
     phrase = "encounter"
     phrase += f" of type {_or(encounter.type)}" if encounter.type else ""
     phrase += f" discharged to {_or(encounter.discharge_status)}" if encounter.discharge_status else ""
-    return phrase + (f" with a code of {encounter.with_}" if encounter.with_ else "")
+    phrase += f" with a code of {encounter.with_}" if encounter.with_ else ""
+    words = {"admission_type": "admission type", "insurance": "insurance", "race": "race", "sex": "sex"}
+    named = [f"{word} {_or(encounter.values[key])}" for key, word in words.items() if key in encounter.values]
+    return phrase + (f" with {' and '.join(named)}" if named else "")
 
 
 def _time(time: TimePoint) -> str:
@@ -106,13 +132,49 @@ def _time(time: TimePoint) -> str:
     return f"{time.offset} {'after' if time.sign > 0 else 'before'} {_ANCHORS[time.anchor]}"
 
 
+def _comparison(part: Comparison) -> str:
+    if part.between:
+        return f"from {part.between[0]} to {part.between[1]}"
+    key = next(key for key in COMPARISONS if getattr(part, key) is not None)
+    return f"{key.replace('_', ' ')} {getattr(part, key)}"
+
+
+def _value(part: Comparison) -> str:
+    """Return which values of a comparison count: `a value of potassium above 6 mmol/L`."""
+    if part.times:
+        return (
+            f"{part.times.count} values of {part.lab} within {part.times.period}, each {_comparison(part)},"
+        )
+    if part.which in ("first", "last"):
+        return f"the {part.which} value of {part.lab}, which is {_comparison(part)},"
+    return f"a value of {part.lab} {_comparison(part)}"
+
+
+def _lab_seen(part: LabSeen) -> str:
+    taken = f" taken after {_time(part.after)}" if part.after else ""
+    seen = f" known by {_time(part.before)}" if part.before else ""
+    return f"there {'are' if part.times else 'is'} {_value(part)}{taken}{seen}"
+
+
+def _combination(part: AnyOf | AllOf | SomeOf | Not) -> str:
+    phrases = [f"({_CONDITIONS[type(inner)](inner)})" for _, inner in parts_of(part)]
+    match part:
+        case Not():
+            return f"it is not so that {phrases[0]}"
+        case AnyOf():
+            return " or ".join(phrases)
+        case AllOf():
+            return " and ".join(phrases)
+    return f"at least {part.at_least} of these hold: {', '.join(phrases)}"
+
+
 def _span(part: EventSeen | EncounterSeen) -> str:
     lower = f" after {_time(part.after)}" if part.after else ""
     upper = f" by {_time(part.before)}" if part.before else ""
     return f"{lower}{' and' if lower and upper else ''}{upper}"
 
 
-def _window(outcome: Died | AnyEncounter | AnyEvent | EncountersWith | EpisodesOf) -> str:
+def _window(outcome: Died | LabReached | AnyEncounter | AnyEvent | EncountersWith | EpisodesOf) -> str:
     if outcome.until:
         return f"after the prediction, by {_time(outcome.until)}"
     if outcome.within == "end_of_data":
@@ -159,6 +221,14 @@ _CONDITIONS: dict[type, Callable[[Any], str]] = {
     IndexWithout: lambda part: f"it has no code of {part.index_without}",
     IndexLongerThan: lambda part: f"it lasts longer than {part.index_longer_than}",
     IndexAlive: lambda _: "the patient leaves it alive",
+    IndexIs: lambda part: f"it is an {_encounter(part.index_is)}",
+    IndexAge: lambda part: f"it starts at an age from {part.index_age[0]} to under {part.index_age[1]}",
+    InCohort: lambda part: f"it is an index encounter of the cohort {part.in_cohort}",
+    LabSeen: _lab_seen,
+    AnyOf: _combination,
+    AllOf: _combination,
+    SomeOf: _combination,
+    Not: _combination,
     DataUntil: lambda part: f"the data reach to {_time(part.data_until)}",
     EventSeen: lambda part: f"there is a code of {part.event}{_span(part)}",
     EventNotSeen: lambda part: f"there is no code of {part.no_event} by {_time(part.before)}",
@@ -172,6 +242,7 @@ _OUTCOMES: dict[type, Callable[[Any], str]] = {
     AnyEvent: _any_event,
     EncountersWith: _encounters_with,
     EpisodesOf: _episodes_of,
+    LabReached: lambda part: f"{_value(part)} taken {_window(part)}",
     ClassOf: _class_of,
     LabelsOf: _labels_of,
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 from schemas.cohort.model import HASH_SPLIT, Cohort
 from schemas.cohort.times import ANCHORS
+from schemas.cohort.values import COMPARISONS
 
 FILE = Path(__file__).with_name("cohort.schema.json")
 
@@ -21,11 +22,12 @@ _TEXT_FORMS = {  # types that are a text in the file and an object in the models
         f"^ *({_ANCHOR})( *[+-] *{_LENGTH})? *$",
         "a time: index.end, index.end + 30 days, birth + 4 years",
     ),
+    "Quantity": (r"^ *-?[0-9]+(\.[0-9]+)?( *\S.*)?$", "a number with its unit: 2.0 mg/dL"),
     "Keep": (
         f"^(every|first|nearest +{_LENGTH})$",
         "every, first, or the encounter nearest to an age: nearest 18 months",
     ),
-    "Rate": (r"^ *[0-9]{1,3} +in +[0-9]{1,6} +(day|month|year)s? *$", "a rate: 3 in 6 months"),
+    "Rate": (rf"^ *[0-9]{{1,3}} +in +{_LENGTH} *$", "a rate: 3 in 6 months"),
 }
 _PREDICT_AT = rf"^ *index\.(start|end)( *\+ *{_LENGTH})? *$"
 _KEYS = {
@@ -59,7 +61,7 @@ def json_schema() -> dict[str, Any]:
     }
     body["properties"]["outcome"]["oneOf"].append({"const": "index_died"})
     item = body["properties"]["require"]["items"]
-    item["additionalProperties"]["oneOf"].append({"const": "index_alive"})
+    item["additionalProperties"] = _or_alive(item["additionalProperties"])
     body["properties"]["require"]["items"] = item | {"minProperties": 1, "maxProperties": 1}
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "a cohort"}
     return head | body | {"definitions": parts}
@@ -68,17 +70,31 @@ def json_schema() -> dict[str, Any]:
 def _part(name: str, part: dict[str, Any]) -> dict[str, Any]:
     if name in _TEXT_FORMS:
         pattern, description = _TEXT_FORMS[name]
-        return {"type": "string", "pattern": pattern, "description": description}
+        types = ["string", "number"] if name == "Quantity" else "string"
+        return {"type": types, "pattern": pattern, "description": description}
     plain: dict[str, Any] = _plain(part)
     keys = plain["properties"]
     if name == "Split":
         keys["hash"] = {"const": list(HASH_SPLIT)}
         plain["oneOf"] = [{"required": [key]} for key in keys]
+    if name in ("AnyOf", "AllOf", "SomeOf"):
+        key = next(iter(keys))
+        condition, _ = keys[key]["anyOf"]
+        keys[key] = {"type": "array", "items": _or_alive(condition), "minItems": 2}
+    if name == "Not":
+        keys["not"] = _or_alive(keys["not"])
+    if "lab" in keys:
+        plain["allOf"] = [{"oneOf": [{"required": [key]} for key in COMPARISONS]}]
     if "within" in keys:
         plain["oneOf"] = [{"required": ["within"]}, {"required": ["until"]}]
     if "after" in keys:
         plain["anyOf"] = [{"required": ["after"]}, {"required": ["before"]}]
     return plain
+
+
+def _or_alive(condition: dict[str, Any]) -> dict[str, Any]:
+    """Return a condition that may also be the bare word `index_alive`."""
+    return condition | {"oneOf": [*condition["oneOf"], {"const": "index_alive"}]}
 
 
 def _plain(node: Any) -> Any:

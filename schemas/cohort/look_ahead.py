@@ -6,20 +6,27 @@ as for the paper's readmission, the file declares it in `looks_ahead`.
 
 from typing import Any
 
+from schemas.cohort.combinations import parts_of
 from schemas.cohort.conditions import (
     DataUntil,
     EncounterSeen,
     EventNotSeen,
     EventSeen,
+    InCohort,
     IndexAlive,
     IndexHas,
+    IndexIs,
     IndexLongerThan,
     IndexWithout,
+    LabSeen,
 )
 from schemas.cohort.times import TimePoint
 
 ONE_END_OF_DATA = ("pcornet",)
 """Sources whose data end on one known day for all patients; elsewhere data end with each patient's last stay."""
+
+
+AT_THE_END = "the codes and the discharge of a stay are known only when it ends"
 
 
 def look_aheads(cohort: Any) -> dict[str, str]:
@@ -30,10 +37,9 @@ def look_aheads(cohort: Any) -> dict[str, str]:
 
 
 def _index(cohort: Any) -> str:
-    encounter = cohort.index.encounter
-    if _sees_the_end(cohort) or not (encounter.with_ or encounter.discharge_status):
+    if _sees_the_end(cohort) or not cohort.index.encounter.is_known_at_the_end:
         return ""
-    return "the codes and the discharge of a stay are known only when it ends"
+    return AT_THE_END
 
 
 def _keep(cohort: Any) -> str:
@@ -41,8 +47,11 @@ def _keep(cohort: Any) -> str:
 
 
 def _condition(cohort: Any, condition: Any) -> str:
+    for _, part in parts_of(condition):
+        if reason := _condition(cohort, part):
+            return reason
     match condition:
-        case EncounterSeen() | EventSeen() if condition.before is None or _is_later(condition.before, cohort):
+        case EncounterSeen() | EventSeen() | LabSeen() if not _is_past(condition.before, cohort):
             return "it depends on what happens after the prediction"
         case EventNotSeen() if _is_later(condition.before, cohort):
             return "it depends on what happens after the prediction"
@@ -50,6 +59,10 @@ def _condition(cohort: Any, condition: Any) -> str:
             return "a patient's data end with the last stay, so this requires a later stay"
         case IndexAlive() | IndexWithout() if not _sees_the_end(cohort):
             return "it is known only at the end of the stay"
+        case IndexIs() if condition.index_is.is_known_at_the_end and not _sees_the_end(cohort):
+            return AT_THE_END
+        case InCohort() if condition.in_cohort in cohort.inner:
+            return _inner(cohort, cohort.inner[condition.in_cohort])
         case IndexHas(index_has="principal_dx") if not _sees_the_end(cohort):
             return "it is coded after the stay"
         case IndexLongerThan() if not (
@@ -59,8 +72,20 @@ def _condition(cohort: Any, condition: Any) -> str:
     return ""
 
 
+def _inner(cohort: Any, inner: Any) -> str:
+    """Return why it is known only later that an encounter is an index of another cohort."""
+    is_by_the_end = _sees_the_end(cohort) and not _sees_the_end(inner)  # a stay lasts until its prediction
+    if look_aheads(inner) or (_is_later(inner.predict_at, cohort) and not is_by_the_end):
+        return f"'{inner.cohort}' itself is known only after the prediction"
+    return ""
+
+
 def _sees_the_end(cohort: Any) -> bool:
     return bool(cohort.predict_at.anchor == "index.end")
+
+
+def _is_past(bound: TimePoint | None, cohort: Any) -> bool:
+    return bound is not None and not _is_later(bound, cohort)
 
 
 def _is_later(point: TimePoint, cohort: Any) -> bool:

@@ -22,7 +22,8 @@ from pydantic_core import PydanticCustomError
 
 from schemas.cards import COHORT_STEPS
 from schemas.cohort.codes import VOCAB_NAMES, clean_pattern, pattern_fault
-from schemas.cohort.conditions import Condition, EncounterFilter
+from schemas.cohort.combinations import Condition, plain_conditions
+from schemas.cohort.conditions import EncounterFilter, InCohort, check_ages
 from schemas.cohort.document import Document, Path, dotted_path
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.look_ahead import look_aheads
@@ -37,7 +38,16 @@ if TYPE_CHECKING:
 else:
     Source = Literal[SOURCES]  # those of installed packages too
 HASH_SPLIT = (70, 15, 15)
-LIST_KEYS = ("with_", "index_without", "event", "no_event", "encounters_with", "any_event", "episodes_of")
+LIST_KEYS = (
+    "with_",
+    "index_without",
+    "event",
+    "no_event",
+    "encounters_with",
+    "any_event",
+    "episodes_of",
+    "lab",
+)
 
 EventKind = Literal["DX", "PR", "MED", "LAB", "VIT", "IMM", "ITEM"]
 EventKinds = Annotated[tuple[EventKind, ...], BeforeValidator(one_or_more)]
@@ -134,11 +144,7 @@ class Index(Section):
             )
         if self.from_ and self.to and self.to < self.from_:
             raise PydanticCustomError("dates", "'to' is before 'from', so no encounter matches")
-        if self.age and self.age[0].is_at_least(self.age[1]):
-            raise PydanticCustomError(
-                "ages", "'age' is empty: it runs from the first age up to, but not including, the second"
-            )
-        return self
+        return check_ages(self, self.age) if self.age else self
 
 
 class FeatureRule(Section):
@@ -251,6 +257,7 @@ class Cohort(Section):
 
     _file: str = PrivateAttr(default="")
     _document: Document = PrivateAttr(default_factory=Document)
+    _inner: "dict[str, Cohort]" = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _check_thresholds(self) -> Self:
@@ -265,10 +272,33 @@ class Cohort(Section):
         """Return the name and condition of every requirement, in order."""
         return [pair for item in self.require for pair in item.items()]
 
+    @property
+    def plain_conditions(self) -> list[tuple[Path, Any]]:
+        """Return every condition that is not made of others, with its path in the file."""
+        return [
+            leaf
+            for place, item in enumerate(self.require)
+            for name, condition in item.items()
+            for leaf in plain_conditions(condition, ("require", place, name))
+        ]
+
+    @property
+    def inner(self) -> "dict[str, Cohort]":
+        """Return the cohorts that conditions `in_cohort` name, by name."""
+        return dict(self._inner)
+
+    @property
+    def family(self) -> "list[Cohort]":
+        """Return this cohort and all that it refers to, directly or through others; each once."""
+        members = {self.cohort: self}
+        for cohort in self._inner.values():
+            members |= {member.cohort: member for member in cohort.family}
+        return list(members.values())
+
     def warnings(self) -> list[str]:
         """Return a message for everything in the file that is odd but harmless."""
         used = _list_names(self.index) | _list_names(self.outcome)
-        for _, condition in self.requirements:
+        for _, condition in self.plain_conditions:
             used |= _list_names(condition)
         messages = [f"codes.{name}: this code list is never used" for name in self.codes if name not in used]
         return messages + self._look_ahead_warnings()
@@ -289,8 +319,21 @@ class Cohort(Section):
 
     @property
     def sha256(self) -> str:
-        text = json.dumps(self.normalized(), sort_keys=True, separators=(",", ":"))
+        """The hash of the file's meaning, and of the cohorts it names."""
+        hashes = {"in_cohorts": {name: cohort.sha256 for name, cohort in self._inner.items()}}
+        spec = self.normalized() | (hashes if self._inner else {})
+        text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @classmethod
+    def of_lock(cls, lock: dict[str, Any]) -> "Cohort":
+        """Return the cohort that a lock file describes, with the cohorts it names."""
+        members = {name: cls.model_validate(spec) for name, spec in lock.get("in_cohorts", {}).items()}
+        cohort = cls.model_validate(lock["spec"])
+        for member in (cohort, *members.values()):
+            names = [part.in_cohort for _, part in member.plain_conditions if isinstance(part, InCohort)]
+            member._inner.update({name: members[name] for name in names})
+        return cohort
 
     def fault(self, path: Path, message: str) -> CohortError:
         """Return an error with the file and line of `path`, for a fault that shows only when the file is run."""
@@ -308,7 +351,7 @@ def _list_names(section: Section) -> set[str]:
     for key in LIST_KEYS:
         name = getattr(section, key, None)
         names |= {name} if isinstance(name, str) else set()
-    for key in ("encounter", "any_encounter"):
+    for key in ("encounter", "any_encounter", "index_is"):
         inner = getattr(section, key, None)
         names |= _list_names(inner) if isinstance(inner, Section) else set()
     return names

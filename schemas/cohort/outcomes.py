@@ -9,6 +9,7 @@ from schemas.cohort.choice import TAG, exactly_one_key, key_of
 from schemas.cohort.conditions import EncounterFilter, IndexLongerThan
 from schemas.cohort.parts import ListName, Section, one_or_more
 from schemas.cohort.times import DaysField, RateField, TimeField, WindowField
+from schemas.cohort.values import Comparison
 
 
 class _WindowOutcome(Section):
@@ -66,6 +67,10 @@ class EpisodesOf(_WindowOutcome):
     at_least: Annotated[tuple[RateField, ...], BeforeValidator(one_or_more), Field(min_length=1)]
 
 
+class LabReached(Comparison, _WindowOutcome):
+    """A value taken in the window, at the time it was taken."""
+
+
 class ClassOf(Section):
     class_of: Literal["DX"]
     rank: int = Field(default=1, ge=1, le=1_000_000, strict=True)
@@ -87,6 +92,7 @@ OUTCOME_KEYS = (
     "encounters_with",
     "any_event",
     "episodes_of",
+    "lab",
     "class_of",
     "labels_of",
 )
@@ -99,6 +105,7 @@ Outcome = Annotated[
     | Annotated[EncountersWith, Tag(TAG + "encounters_with")]
     | Annotated[AnyEvent, Tag(TAG + "any_event")]
     | Annotated[EpisodesOf, Tag(TAG + "episodes_of")]
+    | Annotated[LabReached, Tag(TAG + "lab")]
     | Annotated[ClassOf, Tag(TAG + "class_of")]
     | Annotated[LabelsOf, Tag(TAG + "labels_of")],
     Discriminator(lambda value: key_of(value, OUTCOME_KEYS)),

@@ -1,17 +1,20 @@
 """Parse a cohort file into a `Cohort`, or raise all of its faults at once."""
 
+from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from schemas.cohort.conditions import CONDITION_KEYS, IndexLongerThan
+from schemas.cohort.combinations import CONDITION_KEYS, AllOf, parts_of
+from schemas.cohort.conditions import IndexLongerThan
 from schemas.cohort.document import Document, read_document
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.leaks import leaks
 from schemas.cohort.model import Cohort, FeatureRule
 from schemas.cohort.outcomes import Outcome
 from schemas.cohort.parts import FileContext
+from schemas.cohort.references import Folder, add_inner
 from schemas.cohort.text import read_text
 from schemas.cohort.times import PredictAtField
 from schemas.cohort.wording import ITEM, as_fault
@@ -33,17 +36,25 @@ def parse_cohort(path: FilePath) -> Cohort:
     Raises:
         CohortError: every fault of the file at once, with file and line.
     """
-    return parse_text(read_text(path), file=str(path))
+    return _parse_file(path, Folder(path.parent, _parse_file))
 
 
-def parse_text(text: str, *, file: str) -> Cohort:
-    """Return the cohort a YAML text defines; `file` is its name in messages.
+def _parse_file(path: FilePath, folder: Folder) -> Cohort:
+    return parse_text(read_text(path), file=str(path), folder=folder)
+
+
+def parse_text(text: str, *, file: str, folder: Folder | None = None) -> Cohort:
+    """Return the cohort a YAML text defines.
+
+    Args:
+        file: its name in messages.
+        folder: the files that it may name in `in_cohort`; None: it may name none.
 
     Raises:
         CohortError: every fault of the text at once. Unexpected errors are faults too, so that other files still load.
     """
     try:
-        return _parse(text, file)
+        return _parse(text, file, folder)
     except CohortError:
         raise
     except Exception as error:
@@ -52,7 +63,7 @@ def parse_text(text: str, *, file: str) -> Cohort:
         raise CohortError(file, [Fault(1, "", message)]) from None
 
 
-def _parse(text: str, file: str) -> Cohort:
+def _parse(text: str, file: str, folder: Folder | None) -> Cohort:
     document = read_document(text)
     data = document.data
     if not isinstance(data, dict):
@@ -64,6 +75,7 @@ def _parse(text: str, file: str) -> Cohort:
     faults += _requirement_faults(data, document)
     if cohort is not None:
         faults += _late_prediction_faults(cohort, document) + _empty_window_faults(cohort, document)
+        faults += add_inner(cohort, folder, document)
     if cohort is None or faults:
         raise CohortError(file, faults)
     cohort._file, cohort._document = file, document
@@ -93,7 +105,7 @@ def _late_prediction_faults(cohort: Cohort, document: Document) -> list[Fault]:
     offset = cohort.predict_at.offset
     if cohort.predict_at.anchor == "index.end" or not offset.count:
         return []
-    lengths = [condition for _, condition in cohort.requirements if isinstance(condition, IndexLongerThan)]
+    lengths = [condition for condition in _certain(cohort) if isinstance(condition, IndexLongerThan)]
     if any(length.index_longer_than.is_at_least(offset) for length in lengths):
         return []
     message = (
@@ -101,6 +113,15 @@ def _late_prediction_faults(cohort: Cohort, document: Document) -> list[Fault]:
         f"add '- still in the stay: {{index_longer_than: {offset}}}' to require"
     )
     return [Fault(document.line(("predict_at",)), "predict_at", message)]
+
+
+def _certain(cohort: Cohort) -> Iterator[Any]:
+    """Yield the conditions that every index meets: the requirements, and what is in an `all_of` of them."""
+    pending = [condition for _, condition in cohort.requirements]
+    for condition in pending:
+        if isinstance(condition, AllOf):
+            pending += [part for _, part in parts_of(condition)]
+        yield condition
 
 
 def _empty_window_faults(cohort: Cohort, document: Document) -> list[Fault]:

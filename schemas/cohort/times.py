@@ -113,6 +113,18 @@ def _rate(value: Any) -> Rate:
     return Rate(int(match[1]), _days(match[2]))
 
 
+def _times(value: Any) -> Rate:
+    """Parse how often in how long, e.g. `3 in 24 hours`."""
+    if isinstance(value, Rate):
+        return value
+    match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or int(match[1]) < 2:
+        raise PydanticCustomError(
+            "rate", "'{value}' is not twice or more in a time; write e.g. '3 in 24 hours'"
+        )
+    return Rate(int(match[1]), duration(match[2]))
+
+
 def _window(value: Any) -> Duration | Literal["end_of_data"]:
     if value == "end_of_data":
         return "end_of_data"
@@ -152,6 +164,7 @@ def _predict_at(value: Any) -> TimePoint:
 DurationField = Annotated[Duration, BeforeValidator(duration), PlainSerializer(str)]
 DaysField = Annotated[Duration, BeforeValidator(_days), PlainSerializer(str)]
 RateField = Annotated[Rate, BeforeValidator(_rate), PlainSerializer(str)]
+TimesField = Annotated[Rate, BeforeValidator(_times), PlainSerializer(str)]
 WindowField = Annotated[Duration | Literal["end_of_data"], BeforeValidator(_window), PlainSerializer(str)]
 TimeField = Annotated[TimePoint, BeforeValidator(_time), PlainSerializer(str)]
 PredictAtField = Annotated[TimePoint, BeforeValidator(_predict_at), PlainSerializer(str)]

@@ -1,5 +1,7 @@
 """A cohort file over one patient with an index encounter and a later one, to try a word of the language at a time."""
 
+import json
+
 import yaml
 
 from pipelines.cohorts.derive import derive
@@ -23,9 +25,15 @@ INDEX = stay(1, DAY_ZERO, T)
 LAST = stay(99, DAY_ZERO + 900 * DAY, DAY_ZERO + 901 * DAY)
 
 
+def parse(changes):
+    """Return the cohort of `BASE` with changes; a value that is there twice is written twice, not as an alias."""
+    plain = json.loads(json.dumps(BASE | changes))
+    return parse_text(yaml.safe_dump(plain, sort_keys=False), file="c.yaml")
+
+
 def labels(changes, encounters=(INDEX, LAST), events=(), person=None):
     """Return index_encounter -> label of patient 1, born on 1 July 2100."""
-    cohort = parse_text(yaml.safe_dump(BASE | changes, sort_keys=False), file="c.yaml")
+    cohort = parse(changes)
     rows = derive(
         cohort, tables([person or subject(1)], list(encounters), list(events), cohort), PRESETS["default"]
     ).rows

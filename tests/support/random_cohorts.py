@@ -22,10 +22,12 @@ from tests.support.cohort_tables import (
 TYPES, STATUSES = ("AV", "ED", "IP", None), ("HO", "HH", None)
 LENGTHS = (None, HOUR, DAY, DAY + MICROSECOND, 2 * DAY, 5 * DAY, 14 * DAY, 31 * DAY)
 DURATIONS = ("24 hours", "5 days", "10 days", "14 days", "1 month", "2 months")
+UNITS = ("mg/dL", "mg/dL", "MG/DL", "g/L", "umol/L", "mmol/L", "%", None)
 CODE_LISTS = {
     "heart": {"icd9cm": ["401*"], "icd10cm": ["I10"]},
     "sugar": {"icd9cm": ["250.00", "V58*"], "atc": ["A10*"]},
     "shot": {"cvx": ["08"]},
+    "creatinine": {"itemid": ["50912"]},
 }
 
 
@@ -38,10 +40,10 @@ def world(random: Random, patients: int = 10) -> tuple[pl.DataFrame, pl.DataFram
             [None, DAY_ZERO - 365 * DAY, DAY_ZERO - 59 * DAY, DAY_ZERO, DAY_ZERO + 10 * DAY]
         )
         person = subject(of, random.choice(["train", "train", "val", "test"]), dead)
-        subjects.append(person | {"birth_date": birth_date})
+        subjects.append(person | {"birth_date": birth_date, "sex": random.choice(["F", "M", None])})
         stays = [_stay(random, of, of * 100 + place) for place in range(random.randint(0, 8))]
         encounters += stays
-        events += [_event(random, of, stays) for _ in range(random.randint(0, 20))]
+        events += [_event(random, of, stays) for _ in range(random.randint(0, 25))]
     random.shuffle(encounters)
     events = [row | {"value": float(number), "rank": _rank(row, number)} for number, row in enumerate(events)]
     return frame(subjects, SUBJECTS), frame(encounters, ENCOUNTERS), frame(events, EVENTS)
@@ -63,6 +65,12 @@ def _stay(random: Random, of: int, number: int) -> Row:
         death_time=None if dead_after is None else start + dead_after,
         of=of,
     )
+    attributes = {
+        "admission_type": ["URGENT", "ELECTIVE", None],
+        "insurance": ["A", "B"],
+        "race": ["X", None],
+    }
+    row |= {column: random.choice(values) for column, values in attributes.items()}
     return row | {"type": random.choice(TYPES), "discharge_status": random.choice(STATUSES)}
 
 
@@ -77,13 +85,14 @@ def _event(random: Random, of: int, stays: list[Row]) -> Row:
             *[("DX", "icd9cm", "4019", "I10")] * 4,
             *[("MED", "name", "metformin", "A10BA02")] * 3,
             ("IMM", "cvx", "08", None),
-            ("LAB", "itemid", "50912", None),
+            *[("LAB", "itemid", "50912", None)] * 6,
         ]
     )
     number = 0 if home is None else home["encounter_id"]
     row = diagnosis(number, code, target, vocab=vocab, of=of) | {"kind": kind, "time": time}  # type: ignore[arg-type]
     return row | {
         "encounter_id": number or None,
+        "unit": random.choice(UNITS) if kind == "LAB" else None,
         "available_at": time + random.choice([timedelta(), DAY, 5 * DAY]),
     }
 
@@ -149,7 +158,31 @@ def _filter(random: Random) -> dict:
         filters["discharge_status"] = ["HO"]
     if random.random() < 0.2:
         filters["with"] = random.choice(list(CODE_LISTS))
+    if random.random() < 0.2:
+        filters["sex"] = "F"
+    if random.random() < 0.2:
+        filters |= random.choice([{"admission_type": ["URGENT", "NEVER"]}, {"insurance": "A"}, {"race": "X"}])
     return filters
+
+
+def _comparison(random: Random) -> dict:
+    limit = random.choice(
+        [
+            {"above": "40 mg/dL"},
+            {"below": "60 mg/dL"},
+            {"at_least": "100 mg/dL"},
+            {"at_most": "20.5 mg/dL"},
+            {"between": ["30 mg/dL", "90 mg/dL"]},
+        ]
+    )
+    which = random.choice(
+        [
+            *[{}] * 2,
+            *[{"which": word} for word in ("first", "last", "any")],
+            *[{"times": times} for times in ("2 in 5 days", "3 in 1 month")],
+        ]
+    )
+    return {"lab": "creatinine"} | limit | which | random.choice([{}, {"substance": "creatinine"}])
 
 
 def _time(random: Random) -> str:
@@ -157,10 +190,26 @@ def _time(random: Random) -> str:
     return anchor + random.choice(["", f" + {random.choice(DURATIONS)}", f" - {random.choice(DURATIONS)}"])
 
 
-def _condition(random: Random) -> dict:
+def _condition(random: Random, depth: int = 0) -> dict:
+    """Return a condition; at `depth` 0 and 1 it may be made of others."""
+    if depth < 2 and random.random() < 0.25:
+        parts = [_condition(random, depth + 1) for _ in range(random.randint(2, 3))]
+        return random.choice(
+            [
+                {"any_of": parts},
+                {"all_of": parts},
+                {"of": parts, "at_least": random.randint(1, len(parts))},
+                {"not": parts[0]},
+            ]
+        )
     codes, time = random.choice(list(CODE_LISTS)), _time(random)
     return random.choice(
         [
+            {"index_is": _filter(random)},
+            {"index_age": ["1 month", "1 year"]},
+            _comparison(random) | {"before": time},
+            _comparison(random) | {"after": "index.start - 2 months", "before": time},
+            _comparison(random) | {"after": time},
             {"index_has": "principal_dx"},
             {"index_without": codes},
             {"index_longer_than": random.choice(DURATIONS)},
@@ -189,6 +238,7 @@ def _outcome(random: Random, *, at_end: bool) -> dict:
         {"any_event": codes} | window,
         {"any_event": codes, "first_ever": True} | window,
         {"died": True} | window,
+        _comparison(random) | window,
         {
             "encounters_with": codes,
             "at_least": random.randint(1, 3),

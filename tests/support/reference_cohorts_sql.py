@@ -18,9 +18,16 @@ class CohortSql:
     """
 
     def __init__(
-        self, spec: dict, subjects: pl.DataFrame, encounters: pl.DataFrame, events: pl.DataFrame, clock: str
+        self,
+        spec: dict,
+        subjects: pl.DataFrame,
+        encounters: pl.DataFrame,
+        events: pl.DataFrame,
+        clock: str,
+        members: dict[str, list[int]] | None = None,
     ):
-        self.spec, self.paper = spec, clock == "time"
+        """Derive a cohort; `members` are the index encounters of the cohorts it names."""
+        self.spec, self.paper, self.members = spec, clock == "time", members or {}
         self.db = duckdb.connect()
         for name, table in (("subjects", subjects), ("encounters", encounters), ("events", events)):
             self.db.register(f"{name}_given", table.to_arrow())
@@ -34,6 +41,9 @@ class CohortSql:
             self._step(
                 name, self._condition(condition), drops=not (self.paper and "index_longer_than" in condition)
             )
+        self.index_ids = [
+            row[0] for row in self.db.execute(f"select encounter_id from {self.table}").fetchall()
+        ]
         self._outcome()
 
     # --- steps
@@ -76,10 +86,7 @@ class CohortSql:
             self._step(f"to {index['to']}", f"cast(c.start as date) <= date '{index['to']}'")
         if "age" in index:
             young, old = index["age"]
-            bounds = (
-                f"c.start >= c.birth_date + {_interval(young)} and c.start < c.birth_date + {_interval(old)}"
-            )
-            self._step(f"age {young} to {old}", bounds)
+            self._step(f"age {young} to {old}", self._age(young, old))
         keep = index.get("keep", "every")
         if keep != "every":
             distance = "0"
@@ -116,13 +123,57 @@ class CohortSql:
 
     def _filter(self, spec: dict, row: str) -> str:
         conditions = ["true"]
-        for column in ("type", "discharge_status"):
+        for column in ("type", "discharge_status", "admission_type", "insurance", "race", "sex"):
             if column in spec:
                 values = ", ".join(f"'{value}'" for value in spec[column])
-                conditions.append(f"coalesce({row}.{column} in ({values}), false)")
+                held = f"{row}.{column}"
+                if column == "sex":
+                    held = f"(select p.sex from subjects p where p.subject_id = {row}.subject_id)"
+                conditions.append(f"coalesce({held} in ({values}), false)")
         if "with" in spec:
             conditions.append(self._has_code(spec["with"], row))
         return " and ".join(conditions)
+
+    def _age(self, young: str, old: str) -> str:
+        return f"c.start >= c.birth_date + {_interval(young)} and c.start < c.birth_date + {_interval(old)}"
+
+    def _values(self, part: dict, window: str) -> str:
+        """Return a query of subject_id, encounter_id, moment: of the values in a window those that meet a limit."""
+        signs = {"above": ">", "below": "<", "at_least": ">=", "at_most": "<="}
+        limits = [(signs[key], part[key]) for key in signs if key in part]
+        limits += zip((">=", "<="), part.get("between", ()), strict=False)
+        number = " ".join(f"when '{unit}' then v.value * {ratio}" for unit, ratio in _IN_MG_PER_DL.items())
+        if "substance" not in part:
+            number = " ".join(f"when '{unit}' then v.value * {_IN_MG_PER_DL[unit]}" for unit in _MASS_UNITS)
+        number = f"case v.unit {number} end"
+        meets = " and ".join(f"{number} {sign} {limit.split()[0]}" for sign, limit in limits)
+        query = f"""select {_INDEX}, v.time as moment, v.available_at as known, v.rank, v.value, {meets} as meets
+            from {"s0" if not self.table else self.table} c join events v using (subject_id)
+            where {self._codes(part["lab"], "v")} and {number} is not null and {window}"""
+        if part.get("which") in ("first", "last"):
+            order = "moment, known, rank nulls first, value"
+            if part["which"] == "last":
+                order = "moment desc, known desc, rank desc nulls last, value desc"
+            query = f"""select * from ({query})
+                qualify row_number() over (partition by encounter_id order by {order}) = 1"""
+        query = f"select distinct subject_id, encounter_id, moment from ({query}) where meets"
+        if "times" in part:
+            count, length = re.fullmatch(r"(\d+) in (.+)", part["times"]).groups()
+            earlier = f"lag(moment, {int(count) - 1}) over (partition by encounter_id order by moment)"
+            query = f"select * from ({query}) qualify {earlier} + {_interval(length)} >= moment"
+        return query
+
+    def _combination(self, condition: dict) -> str | None:
+        """Return a condition made of others; None for a plain one."""
+        if "not" in condition:
+            return f"not ({self._condition(condition['not'])})"
+        key = next((key for key in ("any_of", "all_of", "of") if key in condition), None)
+        if key is None:
+            return None
+        terms = [f"coalesce({self._condition(part)}, false)" for part in condition[key]]
+        if key == "of":
+            return f"{' + '.join(f'cast({term} as int)' for term in terms)} >= {condition['at_least']}"
+        return f"({(' or ' if key == 'any_of' else ' and ').join(terms)})"
 
     def _span(self, condition: dict, moment: str) -> str:
         conditions = ["true"]
@@ -133,11 +184,25 @@ class CohortSql:
         return " and ".join(conditions)
 
     def _condition(self, condition: dict) -> str:
+        if combination := self._combination(condition):
+            return combination
+        if "lab" in condition:
+            window = [f"v.time > {self._time(condition['after'])}"] if "after" in condition else []
+            window += (
+                [f"v.available_at <= {self._time(condition['before'])}"] if "before" in condition else []
+            )
+            return f"c.encounter_id in (select encounter_id from ({self._values(condition, ' and '.join(window))}))"
         (word,) = [word for word in condition if word not in ("after", "before")]
         value = condition[word]
         if word == "index_has":
             dx = "v.kind = 'DX' and v.rank = 1 and v.encounter_id = c.encounter_id and v.subject_id = c.subject_id"
             return 'c."end" is not null' if value == "end" else f"exists (select 1 from events v where {dx})"
+        if word == "index_is":
+            return self._filter(value, "c")
+        if word == "index_age":
+            return f"coalesce({self._age(*value)}, false)"
+        if word == "in_cohort":
+            return f"list_contains({self.members[value]}::bigint[], c.encounter_id)"
         if word == "index_without":
             return f"not {self._has_code(value, 'c')}"
         if word == "index_longer_than":
@@ -181,6 +246,9 @@ class CohortSql:
         )
         if "died" in outcome:
             return f"select {_INDEX}, c.death as came from s0 c where c.death <= {last}"
+        if "lab" in outcome:
+            values = self._values(outcome, f"v.time > c.predict_at and v.time <= {last}")
+            return f"select subject_id, encounter_id, min(moment) as came from ({values}) group by all"
         if "first_ever" in outcome:
             codes = self._codes(outcome["any_event"], "w")
             firsts = f"select subject_id, min(time) as came from events w where {codes} group by all"
@@ -272,6 +340,11 @@ class CohortSql:
             select c.encounter_id, v.value from {self.table} c join events v using (subject_id)
             join encounters e on e.encounter_id = v.encounter_id
             where {" and ".join(conditions)} order by all""").fetchall()
+
+
+_MASS_UNITS = ("mg/dL", "MG/DL", "g/L")
+_IN_MG_PER_DL = {"mg/dL": 1, "MG/DL": 1, "g/L": 100, "umol/L": 0.011312, "mmol/L": 11.312}
+"""The units of creatinine in random worlds, and of no others; limits are in mg/dL."""
 
 
 def _interval(length: str) -> str:

@@ -1,13 +1,12 @@
 """Death within a time, and the first diagnosis ever: what comes by the prediction excludes the index."""
 
 import pytest
-import yaml
 
 from pipelines.cohorts.derive import derive
-from schemas.cohort import CohortError, parse_text
+from schemas.cohort import CohortError
 from schemas.rules import PRESETS
 from tests.support.cohort_tables import DAY, DAY_ZERO, HOUR, MICROSECOND, stay, subject, tables
-from tests.support.one_patient import BASE, INDEX, LAST, T, event_at, labels
+from tests.support.one_patient import INDEX, LAST, T, event_at, labels, parse
 
 DEATH = {"died": True, "within": "30 days"}
 
@@ -43,20 +42,20 @@ def test_death_in_the_index_stay_counts_when_predicted_before_it():
 
 def test_death_without_a_window_names_both_windows():
     with pytest.raises(CohortError, match="write either 'within: 30 days' or"):
-        parse_text(yaml.safe_dump(BASE | {"outcome": {"died": True}}), file="c.yaml")
+        parse({"outcome": {"died": True}})
 
 
 def test_death_with_a_value_other_than_true_shows_the_right_form():
     with pytest.raises(
         CohortError, match=r"c.yaml:\d+: outcome.died: 'false' is not valid; write 'died: true'"
     ):
-        parse_text(yaml.safe_dump(BASE | {"outcome": DEATH | {"died": False}}), file="c.yaml")
+        parse({"outcome": DEATH | {"died": False}})
 
 
 @pytest.mark.parametrize(("source", "short"), [("mimic", 0), ("meds", 2)])
 def test_deaths_of_mimic_are_followed_for_a_year_after_the_last_stay(source, short):
     changes = {"source": source, "outcome": {"died": True, "within": "1 year"}}
-    cohort = parse_text(yaml.safe_dump(BASE | changes), file="c.yaml")
+    cohort = parse(changes)
     made = tables([subject(1)], [INDEX, LAST | {"start": T + DAY, "end": T + 2 * DAY}], [], cohort)
     assert derive(cohort, made, PRESETS["default"]).short_follow_up == short
 

@@ -154,7 +154,7 @@ def test_only_events_named_by_the_cohort_are_read(tmp_path):
 
 def test_derive_bucket_can_be_pickled(layout):
     work = partial(derive_bucket, mimic("icd_category"), layout, RULES, ("DX",))
-    part, codes = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(work))(0)))
+    part, codes, _ = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(work))(0)))
     assert (part.rows.height, part.steps[0].index_rows, codes.height) == (24, 24, 0)
 
 

@@ -1,0 +1,247 @@
+"""Conditions made of others, attributes of patients and stays, and cohorts inside cohorts."""
+
+from random import Random
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.cohorts import write_labels
+from pipelines.cohorts.derive import derive
+from pipelines.cohorts.tables import Tables
+from schemas.cohort import Cohort, CohortError, parse_cohort, parse_text
+from schemas.cohort.english import in_english
+from schemas.layout import Layout
+from schemas.rules import PRESETS
+from tests.support.cohort_tables import DAY, DAY_ZERO, stay, subject, write
+from tests.support.one_patient import BASE, INDEX, LAST, T, event_at, fulfils, parse
+from tests.support.random_cohorts import spec, world
+from tests.support.reference_cohorts_sql import CohortSql
+
+YES, NO = "index_alive", {"event": "heart", "before": "predict_at"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_met"),
+    [
+        ({"any_of": [NO, YES]}, True),
+        ({"any_of": [NO, NO]}, False),
+        ({"all_of": [YES, YES]}, True),
+        ({"all_of": [YES, NO]}, False),
+        ({"at_least": 2, "of": [YES, NO, YES]}, True),
+        ({"at_least": 2, "of": [YES, NO, NO]}, False),
+        ({"not": NO}, True),
+        ({"not": YES}, False),
+        ({"not": {"any_of": [NO, {"all_of": [YES, NO]}]}}, True),
+    ],
+    ids=str,
+)
+def test_combination_holds_as_its_words_say(condition, is_met):
+    assert fulfils(condition) is is_met
+
+
+def test_combination_is_one_row_of_the_attrition_table():
+    cohort = parse({"require": [{"it": {"any_of": [NO, YES]}}]})
+    tables = Tables(*(table.lazy() for table in world(Random(1))), cohort.codes)
+    steps = derive(cohort, tables, PRESETS["default"]).steps
+    assert [step.step for step in steps][2:] == ["it", "no outcome by predict_at"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("{any_of: [index_alive]}", "require.it: needs a list of two conditions or more"),
+        ("{any_of: index_alive}", "require.it.any_of: 'index_alive' is not a list, e.g. [a, b]"),
+        (
+            "{at_least: 3, of: [index_alive, index_alive]}",
+            "require.it: 'at_least' is more than the 2 conditions",
+        ),
+        ("{of: [index_alive, index_alive]}", "require.it: key 'at_least' is missing"),
+        (
+            "{not: {event: hart, before: predict_at}}",
+            "require.it.not.event: there is no code list named 'hart'",
+        ),
+        ("{any_of: [index_alive, {evnt: heart}]}", "require.it.any_of: 'evnt' is not a condition"),
+        (
+            "{not: {not: {not: {not: index_alive}}}}",
+            "require.it: conditions lie more than 3 deep in one another",
+        ),
+        ("{index_age: [2 years, 1 year]}", "require.it: 'age' is empty"),
+        ("{index_is: {sexes: F}}", "require.it.index_is: unknown key 'sexes'; did you mean 'sex'?"),
+    ],
+)
+def test_fault_in_a_combination_names_line_and_key(condition, message):
+    text = yaml.safe_dump(BASE, sort_keys=False).replace("codes:", f"require:\n- it: {condition}\ncodes:")
+    with pytest.raises(CohortError) as caught:
+        parse_text(text, file="c.yaml")
+    (line,) = str(caught.value).split("\n")
+    assert line.startswith(f"c.yaml:5: {message}")
+
+
+EARLY = {"predict_at": "index.start", "outcome": {"died": True, "within": "30 days"}}
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_ahead"),
+    [
+        ({"any_of": [NO, {"any_encounter": {}, "after": "predict_at"}]}, True),
+        ({"not": "index_alive"}, True),
+        ({"any_of": [NO, {"not": NO}]}, False),
+        ({"index_is": {"discharge_status": "HOME"}}, True),
+        ({"index_is": {"with": "heart"}}, True),
+        (
+            {"index_is": {"sex": "F", "admission_type": "URGENT", "race": "WHITE", "insurance": "Other"}},
+            False,
+        ),
+        ({"index_age": ["18 years", "65 years"]}, False),
+    ],
+    ids=str,
+)
+def test_look_ahead_is_seen_through_combinations_and_attributes(condition, is_ahead):
+    changes = EARLY | {"require": [{"it": condition}]}
+    warnings = parse(changes).warnings()
+    assert any("'it' looks past the prediction" in line for line in warnings) is is_ahead
+
+
+@pytest.mark.parametrize(
+    ("attributes", "is_met"),
+    [
+        ({"sex": "F"}, True),
+        ({"sex": ["M", "U"]}, False),
+        ({"admission_type": ["URGENT", "ELECTIVE"]}, True),
+        ({"admission_type": "URGENT", "insurance": "Private"}, False),
+        ({"race": "ASIAN"}, False),
+        ({"discharge_status": "HOME"}, True),
+    ],
+    ids=str,
+)
+def test_attributes_select_the_index_as_filter_and_as_condition(attributes, is_met):
+    index = INDEX | {"admission_type": "URGENT", "insurance": "Medicare", "discharge_status": "HOME"}
+    assert fulfils({"index_is": attributes}, (index, LAST)) is is_met
+    assert fulfils("index_alive", (index, LAST), index={"encounter": attributes}) is is_met
+
+
+def test_age_as_a_condition_includes_the_lower_bound_and_excludes_the_upper():
+    birthday = DAY_ZERO.replace(year=2140, month=7, day=1)  # the fortieth
+    index = INDEX | {"start": birthday, "end": birthday + DAY}
+    assert fulfils({"index_age": ["40 years", "50 years"]}, (index,))
+    assert not fulfils({"index_age": ["30 years", "40 years"]}, (index,))
+
+
+def test_value_that_no_encounter_has_is_a_warning_with_the_values_that_exist(tmp_path):
+    layout, people = Layout(tmp_path / "mimic"), range(1, 13)
+    stays = [stay(of, DAY_ZERO, T, of=of) | {"admission_type": "URGENT"} for of in people]
+    rare = stay(99, T + DAY, T + 2 * DAY, of=1) | {"admission_type": "URGENTLY RARE"}
+    write(layout, [subject(of) for of in people], [*stays, rare], [event_at(T, of_stay=1)])
+    require = [{"it": {"any_of": [NO, {"index_is": {"admission_type": ["URGENT", "URGNT"]}}]}}]
+    card = write_labels(parse({"require": require}), layout, PRESETS["default"])
+    message = "'URGNT' matches no encounter; the values that exist are URGENT"
+    warnings = [line for line in card.warnings if "matches no encounter" in line]
+    assert warnings == [f"require.it.any_of.index_is.admission_type: {message}"]
+
+
+def test_column_without_values_is_refused_with_its_line(tmp_path):
+    layout = Layout(tmp_path / "mimic")
+    write(layout, [subject(1)], [INDEX], [event_at(T)])
+    cohort = parse({"require": [{"it": {"not": {"index_is": {"race": "A"}}}}]})
+    with pytest.raises(
+        CohortError, match=r"c.yaml:\d+: require.it.not.index_is.race: every encounter's race is"
+    ):
+        write_labels(cohort, layout, PRESETS["default"])
+
+
+# --- a cohort inside a cohort
+
+
+def file(folder, name, **changes):
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(BASE | {"cohort": name} | changes, sort_keys=False))
+    return path
+
+
+def inside(name):
+    return [{"it": {"in_cohort": name}}]
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=6, deadline=None)
+def test_members_of_random_cohorts_agree_with_sql(seed, tmp_path_factory):
+    random, folder = Random(seed), tmp_path_factory.mktemp("cohorts")
+    tables, rules = world(random), PRESETS["default"]
+    for name, require in (("inner", []), ("outer", inside("inner"))):
+        made = spec(random)
+        file(folder, name, **made | {"cohort": name, "require": [*made["require"], *require]})
+    cohort = parse_cohort(folder / "outer.yaml")
+    inner = CohortSql(cohort.inner["inner"].normalized(), *tables, rules.clock)
+    outer = CohortSql(cohort.normalized(), *tables, rules.clock, members={"inner": inner.index_ids})
+    labels = derive(cohort, Tables(*(table.lazy() for table in tables), cohort.codes), rules)
+    assert [
+        (step.step, step.index_rows, step.patients, step.dropped) for step in labels.steps
+    ] == outer.attrition
+    assert labels.rows.rows() == outer.labels
+
+
+def test_hash_changes_with_the_inner_cohort(tmp_path):
+    file(tmp_path, "inner")
+    outer = file(tmp_path, "outer", require=inside("inner"))
+    before = parse_cohort(outer).sha256
+    file(tmp_path, "inner", index={"encounter": {}, "keep": "first"})
+    assert parse_cohort(outer).sha256 != before
+
+
+def test_circle_of_cohorts_is_refused_with_its_names(tmp_path):
+    first = file(tmp_path, "a", require=inside("b"))
+    file(tmp_path, "b", require=[{"it": {"not": {"in_cohort": "c"}}}])
+    file(tmp_path, "c", require=inside("a"))
+    with pytest.raises(
+        CohortError, match=r"a.yaml:\d+: require.it.in_cohort: .* in a circle: a → b → c → a$"
+    ):
+        parse_cohort(first)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cohort": "other"}, "inner.yaml is the cohort 'other'; give the file and its cohort one name"),
+        ({"source": "meds"}, "'inner' is about meds and not mimic"),
+        ({"predict_at": "birth"}, "'inner' has faults: predict_at: 'birth' is not a prediction time"),
+    ],
+)
+def test_inner_cohort_that_cannot_be_used_says_why(tmp_path, changes, message):
+    file(tmp_path, "inner", **changes)
+    with pytest.raises(CohortError) as caught:
+        parse_cohort(file(tmp_path, "outer", require=inside("inner")))
+    assert f"require.it.in_cohort: {message}" in str(caught.value)
+
+
+def test_missing_inner_cohort_suggests_the_nearest_file(tmp_path):
+    file(tmp_path, "inner")
+    with pytest.raises(
+        CohortError, match=r"no file iner.yaml in the folder of this file; did you mean 'inner'\?"
+    ):
+        parse_cohort(file(tmp_path, "outer", require=inside("iner")))
+
+
+def test_cohort_known_only_later_looks_ahead(tmp_path):
+    file(
+        tmp_path,
+        "later",
+        require=[{"again": {"any_encounter": {}, "after": "index.end"}}],
+        looks_ahead="again",
+    )
+    file(tmp_path, "early", **EARLY, index={"encounter": {}})
+    for name, is_ahead in (("later", True), ("early", False)):
+        warnings = parse_cohort(file(tmp_path, "outer", require=inside(name))).warnings()
+        assert any("looks past the prediction" in line for line in warnings) is is_ahead
+
+
+def test_lock_file_describes_the_inner_cohort_too(tmp_path):
+    layout = Layout(tmp_path / "mimic")
+    write(layout, [subject(1)], [INDEX, LAST], [event_at(T)])
+    file(tmp_path, "inner", index={"encounter": {}, "keep": "first"})
+    cohort = parse_cohort(file(tmp_path, "outer", require=inside("inner")))
+    assert write_labels(cohort, layout, PRESETS["default"]).counts["rows"] == 1
+    lock = yaml.safe_load((layout.cohort("outer") / "cohort.lock.yaml").read_text())
+    assert Cohort.of_lock(lock).sha256 == cohort.sha256 == lock["spec_sha256"]
+    assert "Index encounters of inner: each patient's first encounter that has ended." in in_english(cohort)
