@@ -76,6 +76,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--source", choices=SOURCES, default="mimic", help="source of the tables (default: mimic)"
     )
     command.add_argument(
+        "--like", metavar="EXAMPLE", help="copy a file of assets/cohorts/examples, named without .yaml"
+    )
+    command.add_argument(
         "--folder",
         type=Path,
         default=Path("assets/cohorts"),
@@ -89,9 +92,10 @@ def main(arguments: list[str] | None = None) -> int:
         if args.command == "schema":
             print(_schema_text(), end="")
         else:
-            from pipelines.cohorts.template import write_template
+            from pipelines.cohorts.template import write_copy, write_template
 
-            print(write_template(args.name, args.source, args.folder))
+            make, kind = (write_copy, args.like) if args.like else (write_template, args.source)
+            print(make(args.name, kind, args.folder))
     except NestError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic_core import PydanticCustomError
 
+from schemas.cohort.faults import did_you_mean
 from schemas.cohort.json_schema import FILE
 from schemas.cohort.model import refuse_reserved_ending
 from schemas.errors import NestError
@@ -66,12 +67,45 @@ split: {{test_if_birth_day: [17, 24]}}     # the test split: children born on da
 _TEMPLATES = {"hospital": _HOSPITAL, "children": _CHILDREN}
 
 
+EXAMPLES = Path(__file__).parents[2] / "assets" / "cohorts" / "examples"
+"""Cohort files to copy; nothing loads them."""
+
+
 def write_template(name: str, source: str, folder: Path) -> Path:
     """Write `<folder>/<name>.yaml` for a source of `schemas.cohort.model.SOURCES` and return its path.
 
     Raises:
         NestError: the name is not valid, the folder does not exist, or the file exists already.
     """
+    path, schema = _new_file(name, folder)
+    specs = cohort_sources()
+    text = _TEMPLATES[specs[source].cohort_template]
+    write_text(
+        path,
+        text.format(name=name, source=source, sources=", ".join(specs), file=path.as_posix(), schema=schema),
+    )
+    return path
+
+
+def write_copy(name: str, example: str, folder: Path) -> Path:
+    """Write `<folder>/<name>.yaml` as a copy of an example with a name of its own, and return its path.
+
+    Raises:
+        NestError: as `write_template`, or there is no such example.
+    """
+    names = sorted(file.stem for file in EXAMPLES.glob("*.yaml"))
+    if example not in names:
+        raise NestError(f"there is no example named '{example}'{did_you_mean(example, names)}")
+    path, schema = _new_file(name, folder)
+    text = re.sub(
+        r"^cohort: .*$", f"cohort: {name}", (EXAMPLES / f"{example}.yaml").read_text("utf-8"), flags=re.M
+    )
+    write_text(path, f"# yaml-language-server: $schema={schema}\n{text}")
+    return path
+
+
+def _new_file(name: str, folder: Path) -> tuple[Path, str]:
+    """Return the path of a new cohort file, and of the JSON Schema as seen from its folder."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise NestError(
             f"'{name}' is not a valid name: use lower-case letters, digits and _, with a letter first"
@@ -81,15 +115,8 @@ def write_template(name: str, source: str, folder: Path) -> Path:
     except PydanticCustomError as error:
         raise NestError(str(error)) from None
     path = folder / f"{name}.yaml"
-    schema = Path(os.path.relpath(FILE, folder.resolve())).as_posix()
     if not folder.is_dir():
         raise NestError(f"{folder}: no such folder. Give an existing folder with --folder")
     if os.path.lexists(path):
         raise NestError(f"{path}: the file exists already. Take another name, or change that file")
-    specs = cohort_sources()
-    text = _TEMPLATES[specs[source].cohort_template]
-    write_text(
-        path,
-        text.format(name=name, source=source, sources=", ".join(specs), file=path.as_posix(), schema=schema),
-    )
-    return path
+    return path, Path(os.path.relpath(FILE, folder.resolve())).as_posix()

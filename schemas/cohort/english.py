@@ -139,21 +139,20 @@ def _comparison(part: Comparison) -> str:
     return f"{key.replace('_', ' ')} {getattr(part, key)}"
 
 
-def _value(part: Comparison) -> str:
-    """Return which values of a comparison count: `a value of potassium above 6 mmol/L`."""
+def _value(part: Comparison, taken: str) -> str:
+    """Return which values meet a comparison: `there is a value of potassium above 6 mmol/L, taken …`."""
     if part.times:
-        return (
-            f"{part.times.count} values of {part.lab} within {part.times.period}, each {_comparison(part)},"
-        )
+        many = f"{part.times.count} values of {part.lab} {_comparison(part)}"
+        return f"there are {many} within {part.times.period} of one another,{taken}"
     if part.which in ("first", "last"):
-        return f"the {part.which} value of {part.lab}, which is {_comparison(part)},"
-    return f"a value of {part.lab} {_comparison(part)}"
+        return f"the {part.which} value of {part.lab}{taken} is {_comparison(part)}"
+    return f"there is a value of {part.lab} {_comparison(part)},{taken}"
 
 
 def _lab_seen(part: LabSeen) -> str:
-    taken = f" taken after {_time(part.after)}" if part.after else ""
-    seen = f" known by {_time(part.before)}" if part.before else ""
-    return f"there {'are' if part.times else 'is'} {_value(part)}{taken}{seen}"
+    after = f" taken after {_time(part.after)}" if part.after else ""
+    before = f" known by {_time(part.before)}" if part.before else ""
+    return _value(part, f"{after}{' and' if after and before else ''}{before}")
 
 
 def _combination(part: AnyOf | AllOf | SomeOf | Not) -> str:
@@ -242,7 +241,7 @@ _OUTCOMES: dict[type, Callable[[Any], str]] = {
     AnyEvent: _any_event,
     EncountersWith: _encounters_with,
     EpisodesOf: _episodes_of,
-    LabReached: lambda part: f"{_value(part)} taken {_window(part)}",
+    LabReached: lambda part: _value(part, f" taken {_window(part)}"),
     ClassOf: _class_of,
     LabelsOf: _labels_of,
 }

@@ -142,9 +142,10 @@ class CohortSql:
         signs = {"above": ">", "below": "<", "at_least": ">=", "at_most": "<="}
         limits = [(signs[key], part[key]) for key in signs if key in part]
         limits += zip((">=", "<="), part.get("between", ()), strict=False)
-        number = " ".join(f"when '{unit}' then v.value * {ratio}" for unit, ratio in _IN_MG_PER_DL.items())
+        ratios = _RATIOS[limits[0][1].partition(" ")[2]]
         if "substance" not in part:
-            number = " ".join(f"when '{unit}' then v.value * {_IN_MG_PER_DL[unit]}" for unit in _MASS_UNITS)
+            ratios = {unit: ratio for unit, ratio in ratios.items() if "mol" not in unit}
+        number = " ".join(f"when '{unit}' then v.value * {ratio}" for unit, ratio in ratios.items())
         number = f"case v.unit {number} end"
         meets = " and ".join(f"{number} {sign} {limit.split()[0]}" for sign, limit in limits)
         query = f"""select {_INDEX}, v.time as moment, v.available_at as known, v.rank, v.value, {meets} as meets
@@ -342,9 +343,16 @@ class CohortSql:
             where {" and ".join(conditions)} order by all""").fetchall()
 
 
-_MASS_UNITS = ("mg/dL", "MG/DL", "g/L")
-_IN_MG_PER_DL = {"mg/dL": 1, "MG/DL": 1, "g/L": 100, "umol/L": 0.011312, "mmol/L": 11.312}
-"""The units of creatinine in random worlds, and of no others; limits are in mg/dL."""
+_RATIOS: dict[str, dict[str, float]] = {
+    "mg/dL": {"mg/dL": 1, "MG/DL": 1, "g/L": 100, "umol/L": 0.011312, "mmol/L": 11.312},
+    "mmol/L": {"mEq/L": 1, "mg/dL": 1 / 18.0156},
+    "mEq/L": {"mEq/L": 1},
+    "g/L": {"g/dL": 10},
+    "g/dL": {"g/dL": 1},
+    "K/uL": {"K/uL": 1},
+    "10^9/L": {"K/uL": 1},
+}
+"""What a recorded value is multiplied by, by the unit of the limit: creatinine in random worlds, glucose in mmol/L."""
 
 
 def _interval(length: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 from pipelines.cohorts import write_labels
 from pipelines.cohorts.__main__ import main
 from pipelines.cohorts.sample import derive_sample
+from pipelines.cohorts.template import EXAMPLES
 from schemas.cohort import parse_cohort, parse_text
 from schemas.cohort.english import in_english
 from schemas.layout import Layout
@@ -188,6 +189,20 @@ def test_new_file_is_valid_and_points_to_the_schema(run_command, source, tmp_pat
     schema = file.read_text().partition("\n")[0].removeprefix("# yaml-language-server: $schema=")
     assert (tmp_path / schema).resolve().name == "cohort.schema.json"
     assert (tmp_path / schema).exists()
+
+
+def test_new_file_like_an_example_is_valid_under_its_own_name(run_command, tmp_path):
+    code, out = run_command("new", "my_cohort", "--like", "ehrshot_anemia", "--folder", tmp_path)
+    assert (code, out.strip()) == (0, str(tmp_path / "my_cohort.yaml"))
+    copy, example = parse_cohort(tmp_path / "my_cohort.yaml"), parse_cohort(EXAMPLES / "ehrshot_anemia.yaml")
+    assert copy.cohort == "my_cohort"
+    assert copy.normalized() | {"cohort": ""} == example.normalized() | {"cohort": ""}
+
+
+def test_new_file_like_an_unknown_example_suggests_the_nearest(capsys, tmp_path):
+    assert main(["new", "mine", "--like", "ehrshot_anaemia", "--folder", str(tmp_path)]) == 2
+    assert "no example named 'ehrshot_anaemia'; did you mean 'ehrshot_anemia'?" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_check_warns_when_file_and_cohort_names_differ(run_command, tmp_path):
