@@ -34,13 +34,13 @@ KIND = {
 
 def make_patients(cohort: Cohort, seed: int = 0) -> tuple[list[Row], list[Row], list[Row]]:
     """Return patients whose ages, encounters and codes match the file in part."""
-    random = Random(seed)
+    random, attributes = Random(seed), Random(seed)
     years = cohort.index.age[0].months // 12 if cohort.index.age else 40
     subjects, encounters, events = list[Row](), list[Row](), list[Row]()
     for of in range(1, 151):
         birth = datetime(2016, 1, 1) + random.randrange(700) * DAY
         split = "test" if 17 <= birth.day <= 24 else random.choice(["train", "train", "train", "val"])
-        subjects.append(subject(of, split) | {"birth_date": birth})
+        subjects.append(subject(of, split) | {"birth_date": birth, "sex": attributes.choice(["F", "M"])})
         start = birth if years < 3 else birth + years * 366 * DAY
         rates = {name: random.choice([0.0, 0.05, 0.4]) for name in cohort.codes}
         visits = random.randint(2, 30)
@@ -52,12 +52,14 @@ def make_patients(cohort: Cohort, seed: int = 0) -> tuple[list[Row], list[Row], 
             encounters[-1] |= {
                 "type": random.choice(["IP", "EI", "ED", "AV"]),
                 "discharge_status": random.choice(["HO", "SN"]),
+                "admission_type": attributes.choice(["EW EMER.", "URGENT", "DIRECT EMER.", "ELECTIVE"]),
             }
             events += [
                 row | {"time": start, "available_at": start + length}
                 for row in _codes(random, cohort, rates, number, of)
             ]
             start += length + random.choice([1, 20, 40, 100]) * DAY
+        subjects[-1]["death_date"] = attributes.choice([None, start - 30 * DAY])
     return subjects, encounters, events
 
 
@@ -69,13 +71,14 @@ def _codes(random: Random, cohort: Cohort, rates: dict[str, float], number: int,
         code = random.choice(patterns).removesuffix("*")
         if random.random() < rates[name]:
             row = diagnosis(number, code, code, vocab="name" if vocab == "atc" else vocab, rank=2, of=of)
-            rows.append(row | {"kind": KIND.get(vocab, "DX")})
+            measured = {"value": random.choice([4.0, 6.0]), "unit": "mEq/L"} if vocab == "itemid" else {}
+            rows.append(row | {"kind": KIND.get(vocab, "DX")} | measured)
     return rows
 
 
 @pytest.mark.docs
-def test_ten_examples_have_distinct_names():
-    assert len(EXAMPLES) == len({cohort.cohort for cohort in EXAMPLES}) == 10
+def test_twelve_examples_have_distinct_names():
+    assert len(EXAMPLES) == len({cohort.cohort for cohort in EXAMPLES}) == 12
 
 
 @pytest.mark.parametrize("cohort", EXAMPLES, ids=lambda cohort: cohort.cohort)
