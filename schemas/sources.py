@@ -53,8 +53,8 @@ class SourceSpec:
     has_shifted_dates: bool = False  # calendar dates mean nothing
     has_birth_days: bool = True  # the day of the month a patient was born on is known
     is_split_by_birth_day: bool = False
-    death_follow_up_months: int = (
-        0  # months after the end of a patient's data in which deaths are still recorded
+    death_follow_up_days: int = (
+        0  # after a patient's last stay, in which a death is known; 0: only while data last
     )
 
     @property
@@ -121,9 +121,10 @@ MIMIC = SourceSpec(
         "mimic_icd_chapter",
         "mimic_icd_category",
     ),
+    # `dod` is from state records too, for a year after the last discharge (MIMIC-IV, table patients), that day included
+    death_follow_up_days=366,
     has_shifted_dates=True,
     has_birth_days=False,
-    death_follow_up_months=12,  # of `dod`: mimic.mit.edu/docs/iv/modules/hosp/patients
 )
 
 MEDS = SourceSpec(

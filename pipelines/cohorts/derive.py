@@ -95,8 +95,8 @@ def add_up(cohort: Cohort, parts: Sequence[LabelsPart]) -> CohortLabels:
 
 def _followed_until(cohort: Cohort) -> pl.Expr:
     """Return the time by which an outcome would be in the data; deaths are recorded for longer than the rest."""
-    months = sources()[cohort.source].death_follow_up_months if isinstance(cohort.outcome, Died) else 0
-    return pl.col("end_of_data").dt.offset_by(f"{months}mo")
+    days = sources()[cohort.source].death_follow_up_days if isinstance(cohort.outcome, Died) else 0
+    return pl.col("end_of_data").dt.offset_by(f"{days}d")
 
 
 def _poor_windows(rows: pl.DataFrame, followed_until: pl.Expr) -> tuple[int, int]:
