@@ -10,7 +10,7 @@ from pipelines.cohorts.candidates import KEY, with_follow_up
 from pipelines.cohorts.outcomes import add_outcome_time, classes_of, window_end
 from pipelines.cohorts.steps import Steps, index_steps
 from pipelines.cohorts.tables import Tables
-from schemas.cohort import ClassOf, Cohort, Died, LabelsOf
+from schemas.cohort import ClassOf, Cohort, Died, LabClass, LabelsOf
 from schemas.icd10 import CHAPTERS
 from schemas.rules import DataRules
 from schemas.sources import sources
@@ -114,13 +114,15 @@ def _add_outcome(steps: Steps, outcome: Any, tables: Tables, *, lenient: bool) -
         classes = classes_of(outcome, tables).rename({"label": "found"})
         steps.rows = steps.rows.join(classes, on=KEY, how="left")
         steps.add_expr("its diagnosis has a class", pl.col("found").is_not_null())
+    elif isinstance(outcome, LabClass):
+        steps.add_expr(f"has a value of {outcome.lab_class} in the window", pl.col("found").is_not_null())
     elif not isinstance(outcome, LabelsOf):
         early = (pl.col("outcome_time") <= pl.col("predict_at")).fill_null(False)
         steps.add_expr("no outcome by predict_at", ~early, drops=not lenient)
 
 
 def _label(rows: pl.DataFrame, outcome: Any, tables: Tables) -> pl.DataFrame:
-    if isinstance(outcome, ClassOf):
+    if isinstance(outcome, ClassOf | LabClass):
         return rows.with_columns(label="found")
     if isinstance(outcome, LabelsOf):
         classes = rows.lazy().select(KEY).join(classes_of(outcome, tables), on=KEY, how="inner")
@@ -143,6 +145,8 @@ def _classes(outcome: Any, class_rows: Sequence[pl.DataFrame]) -> tuple[LabelTyp
     """Return the kind of label and its classes; under `labels_of` the classes with at least `min_index` rows."""
     if isinstance(outcome, ClassOf):
         return "class", CHAPTERS
+    if isinstance(outcome, LabClass):
+        return "class", outcome.names
     if not isinstance(outcome, LabelsOf):
         return "bool", ("false", "true")
     rows = pl.concat(class_rows).group_by("label").agg(pl.col("rows").sum())

@@ -11,7 +11,7 @@ from pipelines.cohorts.derive import CohortLabels, LabelsPart, add_up, derive_pa
 from pipelines.cohorts.lock_file import card_of, lock_of, task_of
 from pipelines.cohorts.read import kinds_to_read, read_bucket, read_patients
 from pipelines.cohorts.unanswerable import refuse_unanswerable
-from pipelines.cohorts.values import count_values, left_out_warnings, refuse_other_units
+from pipelines.cohorts.units import count_values, left_out_warnings, refuse_other_units
 from pipelines.cohorts.warnings import unknown_value_warnings, warnings_of
 from pipelines.engine.buckets import Buckets
 from pipelines.engine.executor import each_bucket

@@ -10,7 +10,7 @@ from pipelines.cohorts.chapters import CLASS_MAPS
 from pipelines.cohorts.conditions import is_longer_than, stays_of
 from pipelines.cohorts.episodes import episode_starts, reaching_rate
 from pipelines.cohorts.tables import Tables, encounter_starts, event_times, within_window
-from pipelines.cohorts.values import values_meeting
+from pipelines.cohorts.values import class_of_value, values_meeting
 from schemas.cohort import (
     AnyEncounter,
     AnyEvent,
@@ -21,6 +21,7 @@ from schemas.cohort import (
     EpisodesOf,
     IndexDied,
     IndexLongerThan,
+    LabClass,
     LabelsOf,
     LabReached,
     TimePoint,
@@ -104,6 +105,10 @@ def _lab(rows: pl.LazyFrame, outcome: LabReached, tables: Tables) -> pl.LazyFram
     return _nth(rows, values_meeting(rows, outcome, tables, *window, until="moment"), 1)
 
 
+def _lab_class(rows: pl.LazyFrame, outcome: LabClass, tables: Tables) -> pl.LazyFrame:
+    return class_of_value(rows, outcome, tables, window_end(outcome))
+
+
 def window_end(outcome: Any) -> pl.Expr:
     """Return the end of the outcome window of a candidate; null for an outcome without a window."""
     length, end = getattr(outcome, "within", None), getattr(outcome, "until", None)
@@ -130,5 +135,6 @@ _TIMED: dict[type, Callable[[pl.LazyFrame, Any, Tables], pl.LazyFrame]] = {
     AnyEvent: _any_event,
     EncountersWith: _encounters_with,
     EpisodesOf: _episodes_of,
+    LabClass: _lab_class,
     LabReached: _lab,
 }

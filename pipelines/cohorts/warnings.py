@@ -10,7 +10,7 @@ from pipelines.cohorts.codes import ResolvedCodes
 from pipelines.cohorts.derive import CohortLabels
 from pipelines.cohorts.tables import Tables, pattern_expr
 from pipelines.cohorts.unanswerable import filters
-from schemas.cohort import AnyEncounter, ClassOf, Cohort, EncounterFilter, LabelsOf
+from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, LabelsOf
 from schemas.cohort.look_ahead import ONE_END_OF_DATA, look_aheads
 from schemas.rules import DataRules
 from schemas.suppress import SMALLEST_SHOWN, vague_count
@@ -147,7 +147,7 @@ def _poor_splits(cohort: Cohort, labels: CohortLabels) -> list[str]:
     if labels.rows.is_empty() or isinstance(cohort.outcome, LabelsOf):
         return []
     sentences = [fault for split in SPLITS if split != "train" for fault in _few_classes(labels, split)]
-    if isinstance(cohort.outcome, ClassOf):
+    if labels.label_type == "class":
         absent = len(set(labels.classes) - set(labels.rows["label"]))
         if absent:
             sentences.append(f"{absent} of {len(labels.classes)} classes have no row")

@@ -27,13 +27,14 @@ from schemas.cohort.outcomes import (
     EncountersWith,
     EpisodesOf,
     IndexDied,
+    LabClass,
     LabelsOf,
     LabReached,
     Outcome,
 )
 from schemas.cohort.read import parse_cohort, parse_text
 from schemas.cohort.times import Duration, Rate, TimePoint
-from schemas.cohort.values import Comparison, Quantity
+from schemas.cohort.values import Classes, Comparison, Limit, Quantity
 
 __all__ = [
     "CANNOT_ANSWER",
@@ -42,6 +43,7 @@ __all__ = [
     "AnyEvent",
     "AnyOf",
     "ClassOf",
+    "Classes",
     "CodeList",
     "Cohort",
     "CohortError",
@@ -66,9 +68,11 @@ __all__ = [
     "IndexLongerThan",
     "IndexWithout",
     "Keep",
+    "LabClass",
     "LabReached",
     "LabSeen",
     "LabelsOf",
+    "Limit",
     "Not",
     "Outcome",
     "Quantity",

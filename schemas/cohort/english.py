@@ -30,11 +30,12 @@ from schemas.cohort.outcomes import (
     EncountersWith,
     EpisodesOf,
     IndexDied,
+    LabClass,
     LabelsOf,
     LabReached,
 )
 from schemas.cohort.times import TimePoint
-from schemas.cohort.values import COMPARISONS, Comparison
+from schemas.cohort.values import COMPARISONS, Comparison, Limit
 
 _ANCHORS = {
     "index.start": "the start of the index encounter",
@@ -132,7 +133,7 @@ def _time(time: TimePoint) -> str:
     return f"{time.offset} {'after' if time.sign > 0 else 'before'} {_ANCHORS[time.anchor]}"
 
 
-def _comparison(part: Comparison) -> str:
+def _comparison(part: Limit) -> str:
     if part.between:
         return f"from {part.between[0]} to {part.between[1]}"
     key = next(key for key in COMPARISONS if getattr(part, key) is not None)
@@ -147,6 +148,12 @@ def _value(part: Comparison, taken: str) -> str:
     if part.which in ("first", "last"):
         return f"the {part.which} value of {part.lab}{taken} is {_comparison(part)}"
     return f"there is a value of {part.lab} {_comparison(part)},{taken}"
+
+
+def _lab_class(outcome: LabClass) -> str:
+    classes = [f"{name} if {_comparison(limit)}" for item in outcome.classes for name, limit in item.items()]
+    value = f"the {outcome.which} value of {outcome.lab_class} taken {_window(outcome)}"
+    return f"the class of {value}: {', else '.join([*classes, outcome.otherwise])}; an index without one is left out"
 
 
 def _lab_seen(part: LabSeen) -> str:
@@ -173,7 +180,9 @@ def _span(part: EventSeen | EncounterSeen) -> str:
     return f"{lower}{' and' if lower and upper else ''}{upper}"
 
 
-def _window(outcome: Died | LabReached | AnyEncounter | AnyEvent | EncountersWith | EpisodesOf) -> str:
+def _window(
+    outcome: Died | LabClass | LabReached | AnyEncounter | AnyEvent | EncountersWith | EpisodesOf,
+) -> str:
     if outcome.until:
         return f"after the prediction, by {_time(outcome.until)}"
     if outcome.within == "end_of_data":
@@ -241,6 +250,7 @@ _OUTCOMES: dict[type, Callable[[Any], str]] = {
     AnyEvent: _any_event,
     EncountersWith: _encounters_with,
     EpisodesOf: _episodes_of,
+    LabClass: _lab_class,
     LabReached: lambda part: _value(part, f" taken {_window(part)}"),
     ClassOf: _class_of,
     LabelsOf: _labels_of,

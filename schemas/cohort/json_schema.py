@@ -38,7 +38,7 @@ _KEYS = {
     "codes": "lists of codes by vocabulary; * at the end stands for any ending",
     "index": "the encounters a prediction is made for",
     "require": "what an index must meet; each '- name: condition' is a row of the attrition table",
-    "looks_ahead": "what is known only after the prediction, on purpose: names of requirements, index, keep",
+    "looks_ahead": "what is known only after the prediction, on purpose: names of requirements, index, keep, outcome",
     "predict_at": "the moment of prediction: index.start or index.end, optionally plus a length of time",
     "features": "what the model may see",
     "outcome": "what is predicted: exactly one outcome",
@@ -83,7 +83,7 @@ def _part(name: str, part: dict[str, Any]) -> dict[str, Any]:
         keys[key] = {"type": "array", "items": _or_alive(condition), "minItems": 2}
     if name == "Not":
         keys["not"] = _or_alive(keys["not"])
-    if "lab" in keys:
+    if "above" in keys:
         plain["allOf"] = [{"oneOf": [{"required": [key]} for key in COMPARISONS]}]
     if "within" in keys:
         plain["oneOf"] = [{"required": ["within"]}, {"required": ["until"]}]

@@ -20,6 +20,7 @@ from schemas.cohort.conditions import (
     IndexWithout,
     LabSeen,
 )
+from schemas.cohort.outcomes import LabClass
 from schemas.cohort.times import TimePoint
 
 ONE_END_OF_DATA = ("pcornet",)
@@ -33,6 +34,8 @@ def look_aheads(cohort: Any) -> dict[str, str]:
     """Return the criteria known only after the prediction, by name (`index`, `keep`, a requirement), and the reason."""
     reasons = {"index": _index(cohort), "keep": _keep(cohort)}
     reasons |= {name: _condition(cohort, condition) for name, condition in cohort.requirements}
+    if isinstance(cohort.outcome, LabClass):
+        reasons["outcome"] = "who will have a value is known only later"
     return {name: reason for name, reason in reasons.items() if reason}
 
 

@@ -47,6 +47,7 @@ LIST_KEYS = (
     "any_event",
     "episodes_of",
     "lab",
+    "lab_class",
 )
 
 EventKind = Literal["DX", "PR", "MED", "LAB", "VIT", "IMM", "ITEM"]

@@ -9,7 +9,7 @@ from schemas.cohort.choice import TAG, exactly_one_key, key_of
 from schemas.cohort.conditions import EncounterFilter, IndexLongerThan
 from schemas.cohort.parts import ListName, Section, one_or_more
 from schemas.cohort.times import DaysField, RateField, TimeField, WindowField
-from schemas.cohort.values import Comparison
+from schemas.cohort.values import Classes, Comparison
 
 
 class _WindowOutcome(Section):
@@ -71,6 +71,10 @@ class LabReached(Comparison, _WindowOutcome):
     """A value taken in the window, at the time it was taken."""
 
 
+class LabClass(Classes, _WindowOutcome):
+    """The class of the first or last value taken in the window; an index without one is left out."""
+
+
 class ClassOf(Section):
     class_of: Literal["DX"]
     rank: int = Field(default=1, ge=1, le=1_000_000, strict=True)
@@ -93,6 +97,7 @@ OUTCOME_KEYS = (
     "any_event",
     "episodes_of",
     "lab",
+    "lab_class",
     "class_of",
     "labels_of",
 )
@@ -106,6 +111,7 @@ Outcome = Annotated[
     | Annotated[AnyEvent, Tag(TAG + "any_event")]
     | Annotated[EpisodesOf, Tag(TAG + "episodes_of")]
     | Annotated[LabReached, Tag(TAG + "lab")]
+    | Annotated[LabClass, Tag(TAG + "lab_class")]
     | Annotated[ClassOf, Tag(TAG + "class_of")]
     | Annotated[LabelsOf, Tag(TAG + "labels_of")],
     Discriminator(lambda value: key_of(value, OUTCOME_KEYS)),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, PlainSerializer, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from schemas.cohort.parts import ListName, Section
@@ -49,24 +49,21 @@ def _quantity(value: Any) -> Quantity:
     return Quantity(number, (match[2] or "").strip())
 
 
+ClassName = Annotated[str, Field(min_length=1, max_length=60)]
 QuantityField = Annotated[Quantity, BeforeValidator(_quantity), PlainSerializer(str)]
 
 
-class Comparison(Section):
-    """A measured value against a limit; `which` of several values counts, or how many `times` in how long."""
+class Limit(Section):
+    """A limit of a value, or two of them."""
 
-    lab: ListName
     above: QuantityField | None = None
     below: QuantityField | None = None
     at_least: QuantityField | None = None
     at_most: QuantityField | None = None
     between: tuple[QuantityField, QuantityField] | None = None  # both included
-    substance: Substance | None = None
-    which: Literal["first", "last", "any"] | None = None
-    times: TimesField | None = None
 
     @model_validator(mode="after")
-    def _check_comparison(self) -> Self:
+    def _check_limit(self) -> Self:
         if sum(getattr(self, key) is not None for key in COMPARISONS) != 1:
             raise PydanticCustomError(
                 "comparison", f"write one of {', '.join(COMPARISONS)}, e.g. 'above: 2.0 mg/dL'"
@@ -78,19 +75,73 @@ class Comparison(Section):
                     "'between' needs two values in one unit, the lower first, e.g. [3.5 mmol/L, 5 mmol/L]"
                 )
                 raise PydanticCustomError("between", message)
-        if self.times and self.which in ("first", "last"):
-            raise PydanticCustomError("times", "write either 'which' or 'times', not both")
         return self
 
     @property
-    def limits(self) -> dict[str, Quantity]:
+    def quantities(self) -> dict[str, Quantity]:
         """Return the limits by the operator a value is compared with: `>`, `<`, `>=` or `<=`."""
         low, high = self.between or (self.at_least, self.at_most)
         by_operator = {">": self.above, "<": self.below, ">=": low, "<=": high}
         return {operator: limit for operator, limit in by_operator.items() if limit is not None}
 
-    def limits_in(self, unit: str) -> dict[str, float] | None:
+    @property
+    def unit(self) -> str:
+        return next(iter(self.quantities.values())).unit
+
+    def numbers_in(self, unit: str, substance: str | None) -> dict[str, float] | None:
         """Return the limits in the unit of some measurements; None where the units do not compare."""
-        numbers = {op: limit.number_in(unit, self.substance) for op, limit in self.limits.items()}
+        numbers = {op: limit.number_in(unit, substance) for op, limit in self.quantities.items()}
         known = {operator: number for operator, number in numbers.items() if number is not None}
         return known if len(known) == len(numbers) else None
+
+
+class Comparison(Limit):
+    """A measured value against a limit; `which` of several values counts, or how many `times` in how long."""
+
+    lab: ListName
+    substance: Substance | None = None
+    which: Literal["first", "last", "any"] | None = None
+    times: TimesField | None = None
+
+    @model_validator(mode="after")
+    def _check_which(self) -> Self:
+        if self.times and self.which in ("first", "last"):
+            raise PydanticCustomError("times", "write either 'which' or 'times', not both")
+        return self
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        return (self,)
+
+
+class Classes(Section):
+    """The class of a measured value: the first whose limit it meets, or another."""
+
+    lab_class: ListName
+    classes: tuple[dict[str, Limit], ...]
+    otherwise: ClassName
+    which: Literal["first", "last"] = "first"
+    substance: Substance | None = None
+
+    @model_validator(mode="after")
+    def _check_classes(self) -> Self:
+        if not self.classes or any(len(item) != 1 for item in self.classes):
+            raise PydanticCustomError("classes", "write each class as '- name: {below: 70 g/L}'")
+        if len(set(self.names)) < len(self.names):
+            raise PydanticCustomError("classes", "two classes have the same name; give each its own")
+        if len({limit.unit for limit in self.limits}) > 1:
+            raise PydanticCustomError("classes", "the limits of the classes are in different units; use one")
+        return self
+
+    @property
+    def lab(self) -> str:
+        return self.lab_class
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        return tuple(limit for item in self.classes for limit in item.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all classes, in the order of the file."""
+        return (*(name for item in self.classes for name in item), self.otherwise)

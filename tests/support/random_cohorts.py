@@ -240,6 +240,14 @@ def _outcome(random: Random, *, at_end: bool) -> dict:
         {"died": True} | window,
         _comparison(random) | window,
         {
+            "lab_class": "creatinine",
+            "classes": [{"low": {"below": "40 mg/dL"}}, {"middle": {"at_most": "90 mg/dL"}}],
+            "otherwise": "high",
+            "which": random.choice(["first", "last"]),
+        }
+        | random.choice([{}, {"substance": "creatinine"}])
+        | window,
+        {
             "encounters_with": codes,
             "at_least": random.randint(1, 3),
             "on_distinct_days": random.random() < 0.5,

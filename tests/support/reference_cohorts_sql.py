@@ -137,16 +137,40 @@ class CohortSql:
     def _age(self, young: str, old: str) -> str:
         return f"c.start >= c.birth_date + {_interval(young)} and c.start < c.birth_date + {_interval(old)}"
 
+    def _number(self, part: dict, limit: str) -> str:
+        """Return a value of an event in the unit of a limit; null where the units do not compare."""
+        ratios = _RATIOS[limit.partition(" ")[2]]
+        if "substance" not in part:
+            ratios = {unit: ratio for unit, ratio in ratios.items() if "mol" not in unit}
+        cases = " ".join(f"when '{unit}' then v.value * {ratio}" for unit, ratio in ratios.items())
+        return f"case v.unit {cases} end"
+
+    def _lab_classes(self, outcome: dict, last: str) -> None:
+        terms, limit = [], ""
+        for item in outcome["classes"]:
+            ((name, part),) = item.items()
+            ((word, limit),) = part.items()
+            sign = {"above": ">", "below": "<", "at_least": ">=", "at_most": "<="}[word]
+            terms.append(f"when {self._number(outcome, limit)} {sign} {limit.split()[0]} then '{name}'")
+        order = "v.time, v.available_at, v.rank nulls first, v.value"
+        if outcome["which"] == "last":
+            order = "v.time desc, v.available_at desc, v.rank desc nulls last, v.value desc"
+        self.db.execute(f"""create table classes as
+            select c.encounter_id, v.time as came, case {" ".join(terms)} else '{outcome["otherwise"]}' end as label
+            from s0 c join events v using (subject_id)
+            where {self._codes(outcome["lab_class"], "v")} and {self._number(outcome, limit)} is not null
+                and v.time > c.predict_at and v.time <= {last}
+            qualify row_number() over (partition by c.encounter_id order by {order}) = 1""")
+        self.db.execute("create table outcomes as select encounter_id, came from classes")
+        name = f"has a value of {outcome['lab_class']} in the window"
+        self._step(name, "c.encounter_id in (select encounter_id from classes)")
+
     def _values(self, part: dict, window: str) -> str:
         """Return a query of subject_id, encounter_id, moment: of the values in a window those that meet a limit."""
         signs = {"above": ">", "below": "<", "at_least": ">=", "at_most": "<="}
         limits = [(signs[key], part[key]) for key in signs if key in part]
         limits += zip((">=", "<="), part.get("between", ()), strict=False)
-        ratios = _RATIOS[limits[0][1].partition(" ")[2]]
-        if "substance" not in part:
-            ratios = {unit: ratio for unit, ratio in ratios.items() if "mol" not in unit}
-        number = " ".join(f"when '{unit}' then v.value * {ratio}" for unit, ratio in ratios.items())
-        number = f"case v.unit {number} end"
+        number = self._number(part, limits[0][1])
         meets = " and ".join(f"{number} {sign} {limit.split()[0]}" for sign, limit in limits)
         query = f"""select {_INDEX}, v.time as moment, v.available_at as known, v.rank, v.value, {meets} as meets
             from {"s0" if not self.table else self.table} c join events v using (subject_id)
@@ -228,6 +252,9 @@ class CohortSql:
         if "class_of" in outcome or "labels_of" in outcome:
             self._classes(outcome)
             return
+        if "lab_class" in outcome:
+            self._lab_classes(outcome, self._window_end(outcome))
+            return
         self.db.execute(f"create table outcomes as {self._came(outcome)}")
         came = "(select o.came from outcomes o where o.encounter_id = c.encounter_id)"
         self._step("no outcome by predict_at", f"coalesce({came} > c.predict_at, true)", drops=not self.paper)
@@ -238,13 +265,7 @@ class CohortSql:
         if "index_longer_than" in outcome:
             length = _interval(outcome["index_longer_than"])
             return f'select {_INDEX}, c.start + {length} as came from s0 c where c."end" > c.start + {length}'
-        last = (
-            self._time(outcome["until"])
-            if "until" in outcome
-            else self._time(
-                "end_of_data" if outcome["within"] == "end_of_data" else f"predict_at + {outcome['within']}"
-            )
-        )
+        last = self._window_end(outcome)
         if "died" in outcome:
             return f"select {_INDEX}, c.death as came from s0 c where c.death <= {last}"
         if "lab" in outcome:
@@ -270,6 +291,13 @@ class CohortSql:
         return f"""select subject_id, encounter_id, moment as came from (
             select *, row_number() over (partition by subject_id, encounter_id order by moment) as place
             from ({query})) where place = {outcome.get("at_least", 1)}"""
+
+    def _window_end(self, outcome: dict) -> str:
+        if "until" in outcome:
+            return self._time(outcome["until"])
+        return self._time(
+            "end_of_data" if outcome["within"] == "end_of_data" else f"predict_at + {outcome['within']}"
+        )
 
     def _episodes(self, outcome: dict, last: str) -> str:
         has_code = self._has_code(outcome["episodes_of"], "o")
@@ -316,7 +344,7 @@ class CohortSql:
     def labels(self) -> list[Row]:
         outcome = self.spec["outcome"]
         label = "o.came is not null"
-        if "class_of" in outcome or "labels_of" in outcome:
+        if "class_of" in outcome or "labels_of" in outcome or "lab_class" in outcome:
             label = "(select k.label from classes k where k.encounter_id = c.encounter_id)"
             label = f"coalesce({label}, []::varchar[])" if "labels_of" in outcome else label
         return self.db.execute(f"""

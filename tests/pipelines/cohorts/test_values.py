@@ -8,7 +8,7 @@ from schemas.cohort import CohortError, parse_text
 from schemas.layout import Layout
 from schemas.rules import PRESETS
 from tests.support.cohort_tables import DAY, HOUR, MICROSECOND, stay, subject, write
-from tests.support.one_patient import BASE, INDEX, LAST, T, event_at, fulfils, labels
+from tests.support.one_patient import BASE, INDEX, LAST, T, event_at, fulfils, labels, parse
 
 CODES = {"codes": {"creatinine": {"itemid": ["50912"]}}}
 BY_T = {"lab": "creatinine", "before": "predict_at"}
@@ -107,6 +107,69 @@ def test_first_value_of_the_window_decides_where_the_outcome_says_so():
     values = [value_at(T - HOUR, 5.0), value_at(T + HOUR, 1.0), value_at(T + 2 * HOUR, 3.0)]
     assert label({}, *values)
     assert not label({"which": "first"}, *values)
+
+
+SEVERITY = {
+    "lab_class": "creatinine",
+    "classes": [{"severe": {"above": "4 mg/dL"}}, {"mild": {"at_least": "2 mg/dL"}}],
+    "otherwise": "none",
+    "within": "7 days",
+}
+
+
+def severity(*values, **changes):
+    return labels(CODES | {"outcome": SEVERITY | changes}, (INDEX, LAST), values).get(1)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(1.9, "none"), (2.0, "mild"), (4.0, "mild"), (4.1, "severe")]
+)
+def test_class_of_a_value_is_the_first_whose_limit_it_meets(value, expected):
+    assert severity(value_at(T + HOUR, value)) == expected
+
+
+def test_class_is_of_the_first_or_the_last_value_of_the_window():
+    values = [
+        value_at(T - HOUR, 9.0),
+        value_at(T + HOUR, 1.0),
+        value_at(T + DAY, 3.0),
+        value_at(T + 8 * DAY, 9.0),
+    ]
+    assert severity(*values) == "none"
+    assert severity(*values, which="last") == "mild"
+
+
+def test_index_without_a_value_in_the_window_has_no_class_and_is_left_out():
+    assert severity(value_at(T + HOUR, 9.0, "%"), value_at(T - HOUR, 9.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"classes": []}, "outcome: write each class as '- name: {below: 70 g/L}'"),
+        ({"classes": [{"none": {"below": "2 g"}}]}, "outcome: two classes have the same name"),
+        (
+            {"classes": [{"a": {"below": "2 g"}}, {"b": {"below": "3 mg"}}]},
+            "outcome: the limits of the classes",
+        ),
+        (
+            {"classes": [{"a": {"below": "2 g", "above": "1 g"}}]},
+            "outcome.classes.a: write one of above, below",
+        ),
+    ],
+)
+def test_fault_in_classes_says_what_to_write(changes, message):
+    with pytest.raises(CohortError) as caught:
+        parse(CODES | {"outcome": SEVERITY | changes})
+    assert f": {message}" in str(caught.value)
+
+
+def test_classes_of_values_look_ahead_as_only_who_has_one_is_kept():
+    (warning,) = parse(CODES | {"outcome": SEVERITY}).warnings()
+    assert warning.startswith(
+        "'outcome' looks past the prediction: who will have a value is known only later"
+    )
+    assert parse(CODES | {"outcome": SEVERITY, "looks_ahead": "outcome"}).warnings() == []
 
 
 @pytest.mark.parametrize(
