@@ -3,6 +3,7 @@
 import pyarrow as pa
 
 from schemas.contract import contract_name
+from schemas.tables.code_names import CODE_NAMES
 from schemas.tables.columns import description_of
 from schemas.tables.events import BUCKETS, DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.tables.labels import labels_schema, predictions_schema
@@ -22,6 +23,7 @@ CONTRACTS = {
         SUBJECT_YEARS,
         VOCAB,
         CUTS,
+        CODE_NAMES,
         SEQSET,
         MEDS_DATA,
         MEDS_CODES,

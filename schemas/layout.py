@@ -82,6 +82,11 @@ class Layout:
         return self.root / "vocab.parquet"
 
     @property
+    def code_names(self) -> Path:
+        """Names of codes, from the dictionaries at hand; beside the vocabulary, of which it changes nothing."""
+        return self.root / "code_names.parquet"
+
+    @property
     def cuts(self) -> Path:
         """Decile cuts per (item, unit), for a source whose items are measured in several units."""
         return self.root / "cuts.parquet"

@@ -20,6 +20,8 @@ from schemas.layout import DOWNLOADS, Layout
 ENTRY_POINTS = "nest.sources"
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 VOCAB_ABOUT = "Every token with its count and, for values in deciles, its cuts."
+NAMES_ABOUT = "The names of codes, from the dictionaries at hand, for pages and people; nothing is computed from them."
+NOT_FOR_COHORTS = ("vocab", "seqset", "baskets", "code_names", "subject_years")
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,7 @@ class SourceSpec:
     @property
     def tables_for_cohorts(self) -> tuple[str, ...]:
         """The tables that a cohort is derived from."""
-        others = ("vocab", "seqset", "baskets", "subject_years")
-        return tuple(table for table in self.tables if table not in others)
+        return tuple(table for table in self.tables if table not in NOT_FOR_COHORTS)
 
     @property
     def suites(self) -> dict[str, Callable[[Layout], Suite]]:
@@ -76,7 +77,7 @@ def tables_of(
 ) -> dict[str, TableSpec]:
     """Return the tables that have a suite, each made from what it usually is.
 
-    Subjects and encounters are read from the raw input; all but these, the vocabulary and the shards from it and both;
+    Subjects, encounters and names are read from the raw input; all but these, the vocabulary and the shards from it and both;
     the vocabulary from all before it, and the shards from the vocabulary too.
 
     Args:
@@ -87,7 +88,7 @@ def tables_of(
     tables: dict[str, TableSpec] = {}
     for name, suite in suites.items():
         match name:
-            case "subjects" | "encounters":
+            case "subjects" | "encounters" | "code_names":
                 usual: tuple[str, ...] = ("raw",)
             case "vocab" | "seqset":
                 usual = tuple(tables)
@@ -113,6 +114,7 @@ MIMIC = SourceSpec(
         vocab="Every token with its count and, for laboratory deciles, its cuts.",
         seqset="SeqSet shards: one row per admission, its tokens in order, and the data card of the corpus.",
         subject_years="The real years of each patient's records, which the shifted dates hide: for scores by period.",
+        code_names=NAMES_ABOUT,
     ),
     evidence=(
         "mimic_mortality",
@@ -141,6 +143,7 @@ MEDS = SourceSpec(
         events="Every row with a time that is about neither a subject nor an encounter, its kind by its code's prefix.",
         vocab=VOCAB_ABOUT,
         seqset="SeqSet shards: one row per encounter, its tokens in order, and the data card of the corpus.",
+        code_names=NAMES_ABOUT,
     ),
     raw_needs=("mimic_meds",),
     reads=("mimic",),
@@ -159,6 +162,7 @@ PCORNET = SourceSpec(
         events="Diagnoses, procedures, drugs, results, vital signs, vaccines: when each happened, and was known.",
         vocab="Every token with its count and, for values in deciles, its cuts in each unit.",
         seqset="SeqSet shards: one row per encounter before the 18th birthday, its tokens by kind and code.",
+        code_names=NAMES_ABOUT,
     ),
     pretraining={"set-position": "none"},  # an encounter's codes have no order inside
     cohort_template="children",

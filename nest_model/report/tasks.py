@@ -32,6 +32,7 @@ from nest_model.evaluation.subgroups import (
 from nest_model.report.planted import load_planted_risk, planted_part_shares
 from nest_model.training.seeds import list_other_seeds, model_of_seed, predictions_of_seed
 from schemas.cards import StepCard
+from schemas.code_names import CodeNames
 from schemas.cohort import Cohort
 from schemas.cohort.english import in_english
 from schemas.errors import ContractError, InputError
@@ -412,7 +413,8 @@ def _in_english(layout: Layout, cohort: str) -> list[str]:
     path = layout.cohort(cohort) / "cohort.lock.yaml"
     if not is_written(path):
         return []
-    return in_english(Cohort.of_lock(yaml.safe_load(verified(path).read_text())))[1:]
+    cohort_file = Cohort.of_lock(yaml.safe_load(verified(path).read_text()))
+    return in_english(cohort_file, CodeNames.read(layout.code_names))[1:]
 
 
 def _attrition(layout: Layout, cohort: str) -> list[dict[str, str]]:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from schemas.cards import are_synthetic
+from schemas.code_names import CodeNames
 from schemas.cohort import Cohort, CohortError, parse_cohort
 from schemas.cohort.english import in_english
 from schemas.cohort.model import SOURCES
@@ -37,8 +38,9 @@ def check(files: list[Path], data: Path) -> int:
 def _check_file(file: Path, data: Path) -> tuple[list[str], bool]:
     """Return the report on a file without faults, and whether a model can learn from its labels (if counted)."""
     cohort = parse_cohort(file)
-    lines, name_warnings = in_english(cohort), _name_warnings(file, cohort)
     layout = Layout(data / cohort.source)
+    names = CodeNames.read(layout.code_names)
+    lines, name_warnings = in_english(cohort, names), _name_warnings(file, cohort)
     from pipelines.cohorts import sample  # imports polars, which a faulty file does not need
 
     if not sample.has_tables(layout):

@@ -18,6 +18,7 @@ class MedsSteps(SourceSteps):
     CODE = {
         "vocab": ("pipelines.corpus.build",),
         "seqset": ("pipelines.corpus.build",),
+        "code_names": ("pipelines.reading.code_names",),
         "other": ("pipelines.sources.meds.steps",),
     }
 

@@ -23,6 +23,7 @@ class MimicSteps(SourceSteps):
         "raw": ("pipelines.sources.mimic.steps", "pipelines.synthetic.mimic.write"),
         "vocab": ("pipelines.corpus.build",),
         "seqset": ("pipelines.corpus.build", "pipelines.sources.mimic.tables"),
+        "code_names": ("pipelines.reading.code_names",),
         "other": ("pipelines.sources.mimic.steps",),
     }
 
@@ -38,6 +39,10 @@ class MimicSteps(SourceSteps):
     @property
     def locations(self) -> Mapping[str, Path]:
         return {"found_in": self.source.hosp, "crosswalks": self.source.crosswalks}
+
+    @property
+    def dictionary_folders(self) -> Sequence[Path]:
+        return [self.source.hosp, self.source.crosswalks]
 
     def raw(self) -> Step:
         def make() -> StepCard:

@@ -70,6 +70,7 @@ class PcornetSteps(SourceSteps):
         ),
         "vocab": ("pipelines.sources.pcornet.corpus",),
         "seqset": ("pipelines.sources.pcornet.corpus",),
+        "code_names": ("pipelines.reading.code_names",),
         "other": ("pipelines.sources.pcornet.steps",),
     }
 

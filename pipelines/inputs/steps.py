@@ -7,7 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
+import polars as pl
+
 from pipelines.corpus import build as corpus
+from pipelines.reading.code_names import find_dictionaries, write_code_names
 from schemas.cards import StepCard
 from schemas.errors import NestError
 from schemas.layout import Layout
@@ -64,6 +67,23 @@ class SourceSteps(ABC):
     def seqset(self) -> Step:
         rules = self.settings.rules
         return Step(lambda: corpus.write_seqset(self.layout, rules), rules.model_dump())
+
+    @property
+    def dictionary_folders(self) -> Sequence[Path]:
+        """The folders in which names of codes are looked for; a folder may lack all of them."""
+        return [self.settings.vocab_dir] if self.settings.vocab_dir else []
+
+    def named_codes(self) -> Sequence[pl.DataFrame]:
+        """Return vocab, code, name of the codes that the source's own rows or metadata name."""
+        return ()
+
+    def code_names(self) -> Step:
+        dictionaries = find_dictionaries(self.dictionary_folders)
+        return Step(
+            lambda: write_code_names(self.layout, dictionaries, self.named_codes()),
+            {"dictionaries": dictionaries.hashes, "warnings": dictionaries.warnings},
+            reads_splits=False,
+        )
 
 
 def steps_class(spec: SourceSpec) -> type[SourceSteps]:

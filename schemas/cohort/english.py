@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from schemas.cohort.codes import VOCAB_NAMES
+from schemas.code_names import CodeNames
+from schemas.cohort.code_words import codes_in_words
 from schemas.cohort.combinations import AllOf, AnyOf, Not, SomeOf, parts_of
 from schemas.cohort.conditions import (
     DataUntil,
@@ -46,8 +47,8 @@ _ANCHORS = {
 }
 
 
-def in_english(cohort: Cohort) -> list[str]:
-    """Return the meaning of a cohort file, one sentence per section, the code lists last."""
+def in_english(cohort: Cohort, names: CodeNames = CodeNames()) -> list[str]:
+    """Return the meaning of a cohort file, one sentence per section, the code lists last, with the names of codes."""
     exclusions = _exclusions(cohort)
     return [
         f"{cohort.cohort}: {f'{cohort.title}: ' if cohort.title else ''}{cohort.about}",
@@ -61,15 +62,15 @@ def in_english(cohort: Cohort) -> list[str]:
         f"From: {_features(cohort)}.",
         f"Outcome: {_OUTCOMES[type(cohort.outcome)](cohort.outcome)}.",
         f"Split: {_split(cohort)}.",
-        *(f"Codes of {name}: {_codes(cohort, name)}." for name in cohort.codes),
-        *(line for inner in cohort.family[1:] for line in _members(inner)),
+        *(f"Codes of {name}: {codes_in_words(codes, names)}." for name, codes in cohort.codes.items()),
+        *(line for inner in cohort.family[1:] for line in _members(inner, names)),
     ]
 
 
-def _members(cohort: Cohort) -> list[str]:
+def _members(cohort: Cohort, names: CodeNames) -> list[str]:
     """Return whom a cohort that is named in another is about."""
     exclusions = _exclusions(cohort)
-    lists = [f"  - codes of {name}: {_codes(cohort, name)}." for name in cohort.codes]
+    lists = [f"  - codes of {name}: {codes_in_words(codes, names)}." for name, codes in cohort.codes.items()]
     return [
         f"Index encounters of {cohort.cohort}: {_index(cohort)}.",
         *(["Excluded from them, in this order:", *exclusions] if exclusions else []),
@@ -110,11 +111,6 @@ def _split(cohort: Cohort) -> str:
     train, val, test = HASH_SPLIT
     shares = f"{train} % of the patients for training, {val} % for validation, {test} % for testing"
     return f"{shares}, the same for every task"
-
-
-def _codes(cohort: Cohort, name: str) -> str:
-    patterns = cohort.codes[name].patterns
-    return "; ".join(f"{VOCAB_NAMES[vocab]} {', '.join(codes)}" for vocab, codes in patterns.items())
 
 
 def _encounter(encounter: EncounterFilter) -> str:

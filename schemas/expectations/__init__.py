@@ -15,7 +15,7 @@ from schemas.expectations.labels import labels
 from schemas.expectations.meds import meds_encounters, meds_events, meds_subjects
 from schemas.expectations.sequences import seqset, vocab
 from schemas.expectations.suite import Rule, Severity, Suite, SuiteTable, View
-from schemas.expectations.tables import drug_lookup, encounters, events, subject_years, subjects
+from schemas.expectations.tables import code_names, drug_lookup, encounters, events, subject_years, subjects
 from schemas.expectations.usual import CDM, ORDERS, RECORD_STAYS
 from schemas.layout import Layout
 from schemas.tables.events import AGE_LIMIT_YEARS
@@ -28,6 +28,7 @@ TABLE_SUITES: dict[str, Callable[[Layout], Suite]] = {
     "vocab": vocab_with_counts,
     "seqset": seqset_with_derivation,
     "subject_years": subject_years,
+    "code_names": code_names,
 }
 """Table name -> function from Layout to Suite. `labels` also takes the name of the cohort."""
 
@@ -76,6 +77,7 @@ __all__ = [
     "Suite",
     "SuiteTable",
     "View",
+    "code_names",
     "drug_lookup",
     "encounters",
     "events",

@@ -22,6 +22,7 @@ from schemas.expectations.suite import (
 )
 from schemas.expectations.usual import HOSPITAL, HOSPITAL_STAYS, Usual, UsualStays
 from schemas.layout import Layout
+from schemas.tables.code_names import CODE_NAMES
 from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SPLITS, SUBJECTS
 from schemas.tables.subject_years import SUBJECT_YEARS
 
@@ -163,6 +164,17 @@ def subject_years(layout: Layout) -> Suite:
     )
     table = SuiteTable("subject_years", layout.subject_years, SUBJECT_YEARS)
     return Suite("subject_years", (table,), (View("subject_years_rules", "FROM subject_years", rules),))
+
+
+def code_names(layout: Layout) -> Suite:
+    """Return the suite of codes/1, which has no rows where there is no dictionary."""
+    rules = (
+        *not_null_as_in(CODE_NAMES),
+        unique("vocab", "code"),
+        holds("name_is_trimmed_and_not_empty", "name = trim(name) AND name <> ''", "name"),
+    )
+    table = SuiteTable("code_names", layout.code_names, CODE_NAMES)
+    return Suite("code_names", (table,), (View("names", "FROM code_names", rules, private=False),), no_rows="WARN")
 
 
 def _share(name: str, kind: str, column: str, at_least: float, severity: Severity = "WARN") -> Rule:

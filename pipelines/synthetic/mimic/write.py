@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.sources.mimic.checksums import ROWS, write_rows
-from pipelines.synthetic.catalog import CROSSWALKS, read
+from pipelines.synthetic.catalog import CROSSWALKS, DICTIONARIES, read
 from pipelines.synthetic.mimic.compress import compress_csv, compressed_blocks
 from pipelines.synthetic.mimic.tables import TABLES
 from pipelines.synthetic.mimic.volume import DEFAULT_TOKENS_PER_SET, FULL, Volume, volume_of
@@ -56,7 +56,7 @@ def write_mimic(
 
 
 def _write(out: Path, truth_file: Path, patients: int, volume: Volume, seed: int, workers: int) -> StepCard:
-    paths = {name: out / "hosp" / f"{name}.csv.gz" for name in TABLES}
+    paths = {name: out / "hosp" / f"{name}.csv.gz" for name in (*TABLES, *DICTIONARIES)}
     paths |= {name: out / "vocab" / f"{name}.csv.gz" for name in CROSSWALKS}
     rows: Counter[str] = Counter()
     truths, progress = [], _Progress(patients)
@@ -75,7 +75,7 @@ def _write(out: Path, truth_file: Path, patients: int, volume: Volume, seed: int
             rows.update(block.rows)
             truths.append(block.planted_rows)
             progress.report(block.patients, rows.total())
-        for name in CROSSWALKS:
+        for name in (*DICTIONARIES, *CROSSWALKS):
             table = read(name)
             parts[name].write_bytes(compress_csv(table, header=True))
             rows[name] = table.height

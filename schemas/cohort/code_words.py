@@ -1,0 +1,35 @@
+"""Say the names of a code list's codes back, so that its author sees which codes were written."""
+
+from schemas.code_names import CodeNames, shorten
+from schemas.cohort.codes import VOCAB_NAMES
+from schemas.cohort.model import CodeList
+
+UNNAMED = "no name in the dictionary"
+
+
+def codes_in_words(codes: CodeList, names: CodeNames) -> str:
+    """Return a code list in words: `MIMIC item Creatinine (Blood) (50912); ICD-10-CM Heart failure (I50*, 26 codes)`."""
+    return "; ".join(
+        f"{VOCAB_NAMES[vocab]} {', '.join(_pattern(vocab, pattern, names) for pattern in patterns)}"
+        for vocab, patterns in codes.patterns.items()
+    )
+
+
+def _pattern(vocab: str, pattern: str, names: CodeNames) -> str:
+    if not names.has(vocab):
+        return pattern
+    stem = pattern.removesuffix("*")
+    name = names.name(vocab, stem)
+    if stem == pattern:
+        return f"{shorten(name)} ({pattern})" if name else f"{pattern} ({UNNAMED})"
+    covered = sorted(names.codes(vocab, stem))
+    if not covered:
+        return f"{pattern} ({UNNAMED})"
+    if name:
+        return f"{shorten(name)} ({pattern}, {_count(len(covered))})"
+    example = shorten(names.names[vocab][covered[0]])
+    return f"{pattern} ({_count(len(covered))}: {example}{' …' if len(covered) > 1 else ''})"
+
+
+def _count(number: int) -> str:
+    return "1 code" if number == 1 else f"{number:,} codes"
