@@ -15,6 +15,7 @@ from nest_model.data.leak_guard import count_leaks
 from nest_model.training.guesses.judgement import Judgement
 from schemas.cards import StepCard
 from schemas.contract import read_table
+from schemas.code_names import CodeNames
 from schemas.expectations import TABLE_SUITES, Severity, Suite
 from schemas.expectations import labels as labels_suite
 from schemas.io.verify import verified
@@ -202,7 +203,8 @@ def audit_checks(source: str, cohort: str) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(name=f"{asset}_checks", specs=specs)
     @with_clear_errors
     def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
-        audit = LeakAudit.read(workspace.layout(source).leak_audit(cohort))
+        layout = workspace.layout(source)
+        audit = LeakAudit.read(layout.leak_audit(cohort)).in_words(CodeNames.read(layout.code_names))
         for name, findings, severity in (
             ("future_changes_nothing", audit.failures, dg.AssetCheckSeverity.ERROR),
             ("no_leak_suspected", audit.warnings, dg.AssetCheckSeverity.WARN),

@@ -48,6 +48,11 @@ _VALUE = re.compile(r"^(?P<item>.+)_(?:Q(?P<tenth>10|[1-9])|(?P<result>[A-Z]+))$
 _TOKEN = re.compile(rf"\b(?:{'|'.join(KIND_NAMES)})(?::\S+|\b)")
 
 
+def kind_in_words(name: str) -> str:
+    """Return the name of a kind of events; any other name as it is."""
+    return KIND_NAMES.get(name, name)
+
+
 @dataclass(frozen=True)
 class CodeNames:
     """The names of a source's codes; a code without a name stays a code."""

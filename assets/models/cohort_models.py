@@ -31,6 +31,7 @@ from assets.runtime.step_cache import cached_step, step_key
 from nest_model.data.predictions import WITHOUT_PRETRAINING, yardstick_predictions
 from nest_model.options import FineTuningOptions
 from schemas.cards import StepCard
+from schemas.code_names import CodeNames
 from schemas.layout import Layout
 from schemas.markdown import markdown_table
 from schemas.sources import sources
@@ -215,8 +216,9 @@ def leak_audit_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             )
 
         card = cached_step(layout, [file.parent], options, make)
+        findings = LeakAudit.read(file).in_words(CodeNames.read(layout.code_names))
         return dg.MaterializeResult(
-            metadata={**metrics_metadata(card), "audit": suspects_table(LeakAudit.read(file))},
+            metadata={**metrics_metadata(card), "audit": suspects_table(findings)},
             data_version=dg.DataVersion(card.version),
         )
 

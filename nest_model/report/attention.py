@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from schemas.code_names import kind_in_words
+
 NULLS = {"less_by_count": "counting alone", "less_untrained": "an untrained model"}
 MORE, LESS, NEITHER = "more attention to", "less attention to", "not significantly more or less to"
 OWN = ("[CLS]", "0")
@@ -31,7 +33,7 @@ def _sentence(profile: Mapping[str, Any], who: str, unit: str, missing: str) -> 
         if name not in OWN:
             signs = {_sign(scores[null]) for null in NULLS}
             words = MORE if signs == {1} else LESS if signs == {-1} else NEITHER
-            groups[words].append(f"{name}{unit} {points(scores['less_by_count'])}")
+            groups[words].append(f"{kind_in_words(name)}{unit} {points(scores['less_by_count'])}")
     parts = "; ".join(f"{words} {', '.join(names)}" for words, names in groups.items() if names)
     return f"{COMPARED}, {who} pays {parts} ({UNIT})." if parts else missing
 

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from nest_model.report.feature_words import importance_in_words
+from schemas.code_names import CodeNames
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 from schemas.tables.leak_audit import LeakAudit
@@ -14,15 +16,23 @@ def looks(layout: Layout, cohort: str) -> dict[str, Any]:
     explanations = {
         "attention": _metrics(layout, f"{cohort}_nest").get("attention"),
         "removals": _json(removals_path(layout, cohort)),
-        "importance": _metrics(layout, f"{cohort}_lightgbm").get("importance"),
+        "importance": importance_in_words(
+            _metrics(layout, f"{cohort}_lightgbm").get("importance", []), CodeNames.read(layout.code_names)
+        ),
     }
     return {name: explanation for name, explanation in explanations.items() if explanation}
 
 
 def leak_audit(layout: Layout, cohort: str) -> dict[str, Any] | None:
-    """Return the leak audit of a cohort; None if there is none."""
+    """Return the leak audit of a cohort, its suspects named in words with the codes beside; None if there is none."""
     file = layout.leak_audit(cohort)
-    return LeakAudit.read(file).model_dump() if is_written(file) else None
+    if not is_written(file):
+        return None
+    audit: dict[str, Any] = LeakAudit.read(file).model_dump()
+    names = CodeNames.read(layout.code_names)
+    for part in ("suspects", "kinds"):
+        audit[part] = [{**suspect, "in_words": names.in_text(suspect["name"])} for suspect in audit[part]]
+    return audit
 
 
 def fine_tuning_history(layout: Layout, cohort: str) -> list[dict[str, Any]]:

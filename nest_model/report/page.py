@@ -20,6 +20,7 @@ from nest_model.report.table import LABELS, as_percent, interval, number, result
 from nest_model.report.tasks import TaskResults
 from nest_model.report.verdicts import recalibration_warnings, shortfalls, verdicts
 from nest_model.training.guesses import table
+from schemas.code_names import kind_in_words
 
 T = TypeVar("T")
 
@@ -121,7 +122,7 @@ def template(name: str, package: str = "nest_model.report", **filters: Callable[
         lstrip_blocks=True,
     )
     environment.filters |= {"interval": interval, "number": number, "percent": percent, "plain": plain}
-    environment.filters |= {"rounded": rounded, "as_percent": as_percent}
+    environment.filters |= {"rounded": rounded, "as_percent": as_percent, "kind_in_words": kind_in_words}
     environment.filters |= filters
     return environment.get_template(name)
 
@@ -214,7 +215,7 @@ def task_pictures(
         words = "AUROC and AP that NEST loses without a part of its input, and without as many random events"
         pictures["removals"] = _svg(picture, f"{title}: {words}; the numbers are in the table below")
     if importance := task_metrics["looks"].get("importance"):
-        bars = [(item["column"], item["share"]) for item in importance]
+        bars = [(item["label"], item["share"]) for item in importance]
         pictures["importance"] = _svg(
             figures.importance(bars), f"{title}: the columns LightGBM's splits gain most from"
         )
@@ -241,7 +242,9 @@ def attention_figures(profiles: Mapping[str, Mapping[str, Any]]) -> dict[str, Fi
     }
     pictures: dict[str, Figure] = {}
     if "kinds" in panels:
-        pictures["attention_by_kind"] = figures.attention_by_kind(panels["kinds"])
+        pictures["attention_by_kind"] = figures.attention_by_kind(
+            {words: _kinds_in_words(layers) for words, layers in panels["kinds"].items()}
+        )
     for name, part, x in (
         ("attention_by_recency", "sets_back", "Sets back"),
         ("attention_by_days", "days_back", "Days back"),
@@ -249,6 +252,10 @@ def attention_figures(profiles: Mapping[str, Mapping[str, Any]]) -> dict[str, Fi
         if part in panels:
             pictures[name] = figures.attention_by_recency(panels[part], x=x)
     return pictures
+
+
+def _kinds_in_words(layers: Mapping[str, T]) -> dict[str, T]:
+    return {kind_in_words(kind): values for kind, values in layers.items()}
 
 
 ATTENTION_ALT = {
@@ -269,7 +276,7 @@ def _attention_pictures(title: str, profiles: Mapping[str, Mapping[str, Any]]) -
 def removals_figure(removals: Mapping[str, Any], *, is_vertical: bool = False) -> Figure | None:
     """Draw NEST's loss without each part of its input and without as many random events; None if all is withheld."""
     lines = [
-        {"task": removal["name"], "removed": removal["loss"], "at_random": removal["at_random"]}
+        {"task": kind_in_words(removal["name"]), "removed": removal["loss"], "at_random": removal["at_random"]}
         for removal in removals["removals"]
         if removal["loss"]["auroc"]["value"] is not None
     ]

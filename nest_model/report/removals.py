@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from nest_model.report.table import interval
+from schemas.code_names import kind_in_words
 
 
 def removal_summary(removals: Mapping[str, Any]) -> str:
     """Return which parts cost significantly more AUROC than as many random events, which less, and which neither."""
-    differences = {score["name"]: score["beyond"]["auroc"] for score in removals["removals"]}
+    differences = {kind_in_words(score["name"]): score["beyond"]["auroc"] for score in removals["removals"]}
     with_interval = {name: score for name, score in differences.items() if score["low"] is not None}
     if not with_interval:
         return "There are too few patients for an interval."

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from schemas.code_names import CodeNames
 from schemas.errors import ContractError
 from schemas.io.verify import verified
 
@@ -81,6 +82,13 @@ class LeakAudit(_AuditModel):
     def failures(self) -> list[str]:
         """Return a sentence for each proof that failed."""
         return [proof.message for proof in self.proofs if not proof.passed]
+
+    def in_words(self, names: CodeNames) -> "LeakAudit":
+        """Return the audit with the names of codes in place of their tokens."""
+        suspects = [
+            suspect.model_copy(update={"name": names.in_text(suspect.name)}) for suspect in self.suspects
+        ]
+        return self.model_copy(update={"suspects": suspects})
 
     @classmethod
     def read(cls, path: Path) -> "LeakAudit":
