@@ -1,8 +1,10 @@
 """Turns codes and tokens into names that a clinician can read: LAB:50912_Q10 is Creatinine (Blood), highest tenth."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from schemas.contract import read_table
@@ -44,6 +46,7 @@ _TENTHS = {1: "lowest tenth", 2: "2nd tenth", 3: "3rd tenth", 10: "highest tenth
 _SHORTEST = {"icd10cm": 3, "icd9cm": 3, "atc": 3}
 """The vocabularies whose codes begin with their parents' codes, and the length of the shortest that says something."""
 
+_LAST = "\uffff"  # after every character of a code
 _VALUE = re.compile(r"^(?P<item>.+)_(?:Q(?P<tenth>10|[1-9])|(?P<result>[A-Z]+))$")
 _TOKEN = re.compile(rf"\b(?:{'|'.join(KIND_NAMES)})(?::\S+|\b)")
 
@@ -84,7 +87,12 @@ class CodeNames:
 
     def codes(self, vocab: str, stem: str) -> list[str]:
         """Return the codes of a vocabulary's dictionary that begin with `stem`."""
-        return [code for code in self.names.get(vocab, {}) if code.startswith(stem)]
+        codes = self._sorted_codes.get(vocab, [])
+        return codes[bisect_left(codes, stem) : bisect_left(codes, f"{stem}{_LAST}")]
+
+    @cached_property
+    def _sorted_codes(self) -> dict[str, list[str]]:
+        return {vocab: sorted(names) for vocab, names in self.names.items()}
 
     def of_token(self, token: str) -> str:
         """Return the readable name of a token, or the token itself if its code has no name."""

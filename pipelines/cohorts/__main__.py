@@ -15,6 +15,13 @@ from schemas.settings import Settings
 from schemas.suppress import disclosing
 
 
+CODES = (
+    "Find the codes that all words name or that begin with them, with the number of patients who have each, and print "
+    "the lines that use them in a cohort file. It reads the names of codes and, of the events, the kinds that may hold "
+    "such a code; it writes nothing."
+)
+
+
 def check(files: list[Path], data: Path) -> int:
     """Print the meaning and the counts of each file, or all of its faults; return the exit code.
 
@@ -54,6 +61,20 @@ def _check_file(file: Path, data: Path) -> tuple[list[str], bool]:
     return [*lines, *_as_warnings([*result.warnings, *name_warnings]), *counts], not result.not_trainable
 
 
+def codes(words: list[str], layout: Layout, most: int) -> int:
+    """Print the codes that the words mean and how a cohort file names them; return the exit code, 1 if there is none.
+
+    Raises:
+        NestError: there are no events yet.
+    """
+    from pipelines.cohorts.codes_page import codes_page  # imports polars, which a check of a faulty file does not need
+
+    with disclosing(are_synthetic(layout.cards)):
+        lines, is_any = codes_page(words, layout, most)
+    print("\n".join(lines))
+    return 0 if is_any else 1
+
+
 def _name_warnings(file: Path, cohort: Cohort) -> list[str]:
     if file.stem == cohort.cohort:
         return []
@@ -86,11 +107,18 @@ def main(arguments: list[str] | None = None) -> int:
         default=Path("assets/cohorts"),
         help="folder of the new file (default: assets/cohorts)",
     )
+    command = commands.add_parser("codes", help="find codes by name or by code, with their patients", description=CODES)
+    command.add_argument("words", metavar="WORD", nargs="+", help="words of the name, or the beginning of a code")
+    command.add_argument("--source", choices=SOURCES, default="mimic", help="source to look in (default: mimic)")
+    command.add_argument("--data", type=Path, help="data folder (default: NEST_DATA_DIR, else data)")
+    command.add_argument("--most", type=int, default=25, metavar="N", help="codes to show (default: 25)")
     commands.add_parser("schema", help="print the JSON Schema of the language, for editors")
     args = parser.parse_args(arguments)
     try:
         if args.command == "check":
             return check(args.files, args.data or Settings().data_folder)
+        if args.command == "codes":
+            return codes(args.words, Layout((args.data or Settings().data_folder) / args.source), args.most)
         if args.command == "schema":
             print(_schema_text(), end="")
         else:

@@ -95,7 +95,7 @@ def read_bucket(cohort: Cohort, layout: Layout, kinds: tuple[str, ...], bucket: 
         .filter(inside)
         .collect()
         .lazy(),
-        events=_events(layout, kinds, bucket).filter(pl.any_horizontal(filters)).collect().lazy(),
+        events=scan_events(layout, kinds, bucket).filter(pl.any_horizontal(filters)).collect().lazy(),
         codes=cohort.codes,
         end_of_data=_end_of_data(layout.encounters),
     )
@@ -106,12 +106,12 @@ def codes_in_bucket(layout: Layout, kinds: tuple[str, ...], vocab: str, bucket: 
     in_vocabulary, code = pl.col("vocab") == vocab, "code"
     if vocab == "atc":
         in_vocabulary, code = pl.col("kind") == "MED", "mapped"
-    events = _events(layout, kinds, bucket).filter(in_vocabulary & pl.col(code).is_not_null())
+    events = scan_events(layout, kinds, bucket).filter(in_vocabulary & pl.col(code).is_not_null())
     counts = events.group_by(pl.col(code).alias("of")).agg(pl.col("subject_id").n_unique())
     return dict(counts.collect().iter_rows())
 
 
-def _events(layout: Layout, kinds: tuple[str, ...], bucket: int) -> pl.LazyFrame:
+def scan_events(layout: Layout, kinds: tuple[str, ...], bucket: int) -> pl.LazyFrame:
     """Scan the events of one bucket and these kinds, with drug names mapped if there is a drug lookup."""
     nothing = _frame(EVENTS.empty_table()).lazy().select(_EVENT)
     files = {

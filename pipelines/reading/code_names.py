@@ -49,7 +49,7 @@ def _icd(nine: str, ten: str) -> Dictionary:
 def _items(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Return the names of laboratory items with what was measured in: Creatinine is one in blood, another in urine."""
     label, fluid = pl.col("label").str.strip_chars(), pl.col("fluid").str.strip_chars()
-    is_said = label.str.contains(fluid, literal=True)  # Protein, Urine
+    is_said = label.str.ends_with(pl.concat_str(pl.lit(", "), fluid))  # Protein, Urine
     in_fluid = pl.when(~is_said).then(pl.concat_str(pl.lit(" ("), fluid, pl.lit(")"))).fill_null("")
     name = pl.concat_str(label, in_fluid)
     return rows.select(vocab=pl.lit("itemid"), code=pl.col("itemid").cast(pl.String), name=name)
