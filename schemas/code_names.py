@@ -117,7 +117,9 @@ class CodeNames:
         for vocab in TOKEN_VOCABS.get(kind, ()):
             if name := self.name(vocab, code) or self._of_parent(vocab, code):
                 return name
-        return None
+        item, slashes, unit = code.partition("//")
+        name = self._of_code(kind, item) if slashes else None
+        return f"{name}, {unit}" if name else None
 
     def _of_parent(self, vocab: str, code: str) -> str | None:
         """Return the name of the nearest code above, followed by the code itself; None if there is none."""

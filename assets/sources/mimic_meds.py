@@ -15,7 +15,7 @@ from schemas.tables.meds import MEDS_DATA
 
 
 @dg.asset(
-    deps=["mimic_subjects", "mimic_encounters", "mimic_events", "mimic_drug_lookup"],
+    deps=["mimic_subjects", "mimic_encounters", "mimic_events", "mimic_drug_lookup", "mimic_code_names"],
     group_name="mimic_meds",
     kinds={"polars", "parquet"},
     code_version=code_version("pipelines.sources.meds.export"),

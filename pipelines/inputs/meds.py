@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
+import polars as pl
+
 from pipelines.inputs.steps import SourceSteps, Step
 from pipelines.sources.meds import steps as meds
+from pipelines.sources.meds.code_names import described_codes
 from pipelines.sources.meds.dataset import MedsDataset
 from schemas.layout import Layout
 
@@ -18,7 +21,7 @@ class MedsSteps(SourceSteps):
     CODE = {
         "vocab": ("pipelines.corpus.build",),
         "seqset": ("pipelines.corpus.build",),
-        "code_names": ("pipelines.reading.code_names",),
+        "code_names": ("pipelines.reading.code_names", "pipelines.sources.meds.code_names"),
         "other": ("pipelines.sources.meds.steps",),
     }
 
@@ -34,6 +37,18 @@ class MedsSteps(SourceSteps):
     @property
     def locations(self) -> Mapping[str, Path]:
         return {"found_in": self.dataset.root}
+
+    @property
+    def dictionary_folders(self) -> Sequence[Path]:
+        """The folders of MIMIC-IV too, where `mimic_meds` wrote the dataset."""
+        folders = super().dictionary_folders
+        if self.settings.meds_dir is not None:
+            return folders
+        tables = self.settings.mimic_dir or Layout(self.layout.root.with_name("mimic")).raw
+        return [tables / "hosp", tables, *folders, tables / "vocab"]
+
+    def named_codes(self) -> tuple[pl.DataFrame | None, list[str]]:
+        return described_codes(self.dataset.root)
 
     def raw(self) -> Step:
         return Step(

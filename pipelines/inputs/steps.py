@@ -73,14 +73,14 @@ class SourceSteps(ABC):
         """The folders in which names of codes are looked for; a folder may lack all of them."""
         return [self.settings.vocab_dir] if self.settings.vocab_dir else []
 
-    def named_codes(self) -> Sequence[pl.DataFrame]:
-        """Return vocab, code, name of the codes that the source's own rows or metadata name."""
-        return ()
+    def named_codes(self) -> tuple[pl.DataFrame | None, list[str]]:
+        """Return vocab, code, name of the codes that the source itself names, and sentences on what is unreadable."""
+        return None, []
 
     def code_names(self) -> Step:
         dictionaries = find_dictionaries(self.dictionary_folders)
         return Step(
-            lambda: write_code_names(self.layout, dictionaries, self.named_codes()),
+            lambda: write_code_names(self.layout, dictionaries, *self.named_codes()),
             {"dictionaries": dictionaries.hashes, "warnings": dictionaries.warnings},
             reads_splits=False,
         )

@@ -102,7 +102,10 @@ def find_dictionaries(folders: Sequence[Path]) -> FoundDictionaries:
 
 
 def write_code_names(
-    layout: Layout, dictionaries: FoundDictionaries, more: Sequence[pl.DataFrame] = ()
+    layout: Layout,
+    dictionaries: FoundDictionaries,
+    more: pl.DataFrame | None = None,
+    more_warnings: Sequence[str] = (),
 ) -> StepCard:
     """Write codes/1 from the dictionaries that can be read; the card has a sentence on each that cannot.
 
@@ -110,8 +113,9 @@ def write_code_names(
         layout: where the names are written.
         dictionaries: what to read.
         more: vocab, code, name of codes that the source itself names; a dictionary's name comes first.
+        more_warnings: sentences about `more`.
     """
-    parts, warnings = [pl.DataFrame(CODE_NAMES.empty_table())], [*dictionaries.warnings]
+    parts, warnings = [pl.DataFrame(CODE_NAMES.empty_table())], [*dictionaries.warnings, *more_warnings]
     notes = list[str]()
     for name, path in dictionaries.files.items():
         try:
@@ -122,7 +126,7 @@ def write_code_names(
         parts.append(rows)
         if sentence:
             (warnings if is_warning else notes).append(sentence)
-    names = pl.concat([*parts, *more]).unique(["vocab", "code"], keep="first").sort("vocab", "code")
+    names = pl.concat([*parts, *([] if more is None else [more])]).unique(["vocab", "code"], keep="first").sort("vocab", "code")
     write_table(names.to_arrow(), layout.code_names, CODE_NAMES, made_by="write_code_names")
     card = StepCard(
         step="code_names",
@@ -141,10 +145,18 @@ def _read(path: Path, dictionary: Dictionary) -> pl.DataFrame:
     return names.with_columns(pl.col("name").str.strip_chars()).collect()
 
 
+_IS_WHOLE = (pl.col("code") != "") & (pl.col("name") != "")
+
+
+def legible_names(names: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows that have a code and a name that no export has garbled."""
+    return names.drop_nulls().filter(_IS_WHOLE & ~pl.col("name").str.contains(_GARBLED))
+
+
 def _clean(file: str, rows: pl.DataFrame) -> tuple[pl.DataFrame, str, bool]:
     """Return the rows with a legible name, each code once; a sentence on the others; and whether it is a warning."""
-    whole = rows.drop_nulls().filter((pl.col("code") != "") & (pl.col("name") != ""))
-    legible = whole.filter(~pl.col("name").str.contains(_GARBLED))
+    whole = rows.drop_nulls().filter(_IS_WHOLE)
+    legible = legible_names(whole)
     distinct = legible.unique(maintain_order=True)
     unique = distinct.unique(["vocab", "code"], keep="first", maintain_order=True)
     faults = {

@@ -22,6 +22,7 @@ from pipelines.engine.buckets import Buckets
 from pipelines.engine.executor import each_bucket
 from pipelines.events.code_mapping import code_events
 from pipelines.events.store import events_file, kinds_of
+from pipelines.sources.meds.code_names import descriptions
 from pipelines.sources.meds.export_rows import (
     collect_parent_codes,
     encounter_rows,
@@ -34,6 +35,7 @@ from schemas.contract import contract_name, read_table, write_table
 from schemas.io.folders import replace_folder
 from schemas.io.verify import is_written
 from schemas.layout import Layout
+from schemas.tables.code_names import CODE_NAMES
 from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.tables.meds import CORE, MEDS_CODES, MEDS_DATA, MEDS_SPLITS, SPLIT_NAMES
 
@@ -69,7 +71,7 @@ def write_meds(layout: Layout) -> StepCard:
             parents.append(bucket_parents)
         subjects = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
         codes = _write_metadata(
-            folder, subjects, pl.concat(parents), SYNTHETIC if is_written(layout.planted) else REAL
+            folder, subjects, pl.concat(parents), _code_names(layout), SYNTHETIC if is_written(layout.planted) else REAL
         )
     events = StepCard.read(layout.cards, "events").counts["events"]
     card = StepCard(
@@ -79,6 +81,12 @@ def write_meds(layout: Layout) -> StepCard:
         counts={"subjects": subjects.height, "codes": codes, **{name: counts[name] for name in COUNT_NAMES}},
     )
     return shards.write_card(card, layout)
+
+
+def _code_names(layout: Layout) -> pl.DataFrame:
+    """Return vocab, code, name; empty where no names were written."""
+    has_names = is_written(layout.code_names)
+    return pl.DataFrame(read_table(layout.code_names, CODE_NAMES) if has_names else CODE_NAMES.empty_table())
 
 
 def write_bucket(layout: Layout, folder: Path, bucket: int) -> tuple[Counter[str], pl.DataFrame]:
@@ -114,16 +122,21 @@ def _bucket_rows(layout: Layout, bucket: int) -> pl.DataFrame:
     return rows.join(split, on="subject_id", how="left", maintain_order="left").collect()
 
 
-def _write_metadata(folder: Path, subjects: pl.DataFrame, parents: pl.DataFrame, name: str) -> int:
+def _write_metadata(
+    folder: Path, subjects: pl.DataFrame, parents: pl.DataFrame, names: pl.DataFrame, dataset: str
+) -> int:
     """Write the three files under `metadata/` and return the number of codes."""
     codes = parents.group_by("code").agg(
         parent_codes=pl.col("parent_codes").explode().drop_nulls().unique().sort()
     )
-    code_rows = codes.sort("code").with_columns(description=pl.lit(None, pl.String))
+    codes = codes.sort("code")
+    code_rows = codes.with_columns(
+        description=descriptions(codes["code"], names)
+    )
     write_table(code_rows.to_arrow(), folder / code_metadata_filepath, MEDS_CODES, made_by="write_meds")
     split_rows = subjects.select("subject_id", split=pl.col("split").replace_strict(SPLIT_NAMES))
     write_table(split_rows.to_arrow(), folder / subject_splits_filepath, MEDS_SPLITS, made_by="write_meds")
     (folder / dataset_metadata_filepath).write_text(
-        json.dumps({"dataset_name": name, **DATASET}, indent=2) + "\n"
+        json.dumps({"dataset_name": dataset, **DATASET}, indent=2) + "\n"
     )
     return code_rows.height
