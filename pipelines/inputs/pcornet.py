@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from pipelines.inputs.steps import SourceSteps, Step
+from pipelines.reading.code_names import OWN
 from pipelines.sources.pcornet import corpus as pcornet_corpus
 from pipelines.sources.pcornet import steps as pcornet
 from pipelines.sources.pcornet.databases.connect import source_named
@@ -25,7 +26,7 @@ from pipelines.sources.pcornet.extracted import (
 from pipelines.sources.pcornet.harvest import end_of_data, refuse_shifted_births
 from pipelines.sources.pcornet.ids import SYNTHETIC_SALT, Ids
 from pipelines.sources.pcornet.tables import TABLES
-from pipelines.synthetic.pcornet.menu import codes
+from pipelines.synthetic.pcornet.menu import codes, table
 from pipelines.synthetic.pcornet.write import PLANTED as PLANTED_FILE
 from pipelines.synthetic.pcornet.write import write_pcornet
 from schemas.cards import StepCard
@@ -78,6 +79,10 @@ class PcornetSteps(SourceSteps):
     def source(self) -> PcornetSource:
         """The tables of this run's CDM: out of a database, the user's own, or the synthetic ones."""
         return source_of(self.settings, self.layout)
+
+    @property
+    def dictionary_folders(self) -> Sequence[Path]:
+        return [self.source.crosswalks] if self.source.crosswalks else []
 
     def prepare(self) -> None:
         extract_newest_cdm(self.settings, self.layout)
@@ -200,13 +205,15 @@ def _extract_synthetic(settings: Settings, layout: Layout) -> None:
 
 
 def write_crosswalks(folder: Path) -> None:
-    """Write crosswalks from ICD-9 to ICD-10 for the codes of a synthetic CDM."""
+    """Write crosswalks from ICD-9 to ICD-10 for the codes of a synthetic CDM, and the names of all its codes."""
     for name, kind in (("icd_cm_9_to_10_mapping", "DX"), ("icd_pcs_9_to_10_mapping", "PR")):
         both = codes(kind).filter((pl.col("type9") == "09") & (pl.col("type10") == "10"))
         pairs = both.select(icd_9="code9", icd_10="code10").unique().sort("icd_9", "icd_10")
         if pairs.height:
             with replace_file(folder / f"{name}.csv") as part:
                 pairs.write_csv(part)
+    with replace_file(folder / f"{OWN}.csv") as part:
+        table(OWN).write_csv(part)
 
 
 def _write_planted(csv_folder: Path, layout: Layout, ids: Ids) -> None:
