@@ -14,8 +14,8 @@ from assets.runtime.materialize import with_clear_errors
 from nest_model.data.leak_guard import count_leaks
 from nest_model.training.guesses.judgement import Judgement
 from schemas.cards import StepCard
-from schemas.contract import read_table
 from schemas.code_names import CodeNames
+from schemas.contract import read_table
 from schemas.expectations import TABLE_SUITES, Severity, Suite
 from schemas.expectations import labels as labels_suite
 from schemas.io.verify import verified

@@ -103,7 +103,9 @@ class CodeNames:
         name = self._of_code(kind, match["item"]) if match else None
         if match is None or name is None:
             return token
-        value = _tenth(int(match["tenth"])) if match["tenth"] else _RESULTS.get(match["result"], match["result"])
+        value = (
+            _tenth(int(match["tenth"])) if match["tenth"] else _RESULTS.get(match["result"], match["result"])
+        )
         return f"{name}, {value}"
 
     def in_text(self, text: str) -> str:
@@ -127,6 +129,9 @@ class CodeNames:
             if name := self.name(vocab, code[:length]):
                 return f"{name} ({code})"
         return None
+
+
+NO_NAMES = CodeNames()
 
 
 def shorten(name: str, width: int = 60) -> str:

@@ -20,7 +20,9 @@ from schemas.layout import DOWNLOADS, Layout
 ENTRY_POINTS = "nest.sources"
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 VOCAB_ABOUT = "Every token with its count and, for values in deciles, its cuts."
-NAMES_ABOUT = "The names of codes, from the dictionaries at hand, for pages and people; nothing is computed from them."
+NAMES_ABOUT = (
+    "The names of codes, from the dictionaries at hand, for pages and people; nothing is computed from them."
+)
 NOT_FOR_COHORTS = ("vocab", "seqset", "baskets", "code_names", "subject_years")
 
 
@@ -77,8 +79,8 @@ def tables_of(
 ) -> dict[str, TableSpec]:
     """Return the tables that have a suite, each made from what it usually is.
 
-    Subjects, encounters and names are read from the raw input; all but these, the vocabulary and the shards from it and both;
-    the vocabulary from all before it, and the shards from the vocabulary too.
+    Subjects, encounters and names of codes are read from the raw input; all but these, the vocabulary and the shards
+    from it, subjects and encounters; the vocabulary from all before it, and the shards from the vocabulary too.
 
     Args:
         suites: what must hold of each table, in the order the tables are made in.

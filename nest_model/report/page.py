@@ -276,7 +276,11 @@ def _attention_pictures(title: str, profiles: Mapping[str, Mapping[str, Any]]) -
 def removals_figure(removals: Mapping[str, Any], *, is_vertical: bool = False) -> Figure | None:
     """Draw NEST's loss without each part of its input and without as many random events; None if all is withheld."""
     lines = [
-        {"task": kind_in_words(removal["name"]), "removed": removal["loss"], "at_random": removal["at_random"]}
+        {
+            "task": kind_in_words(removal["name"]),
+            "removed": removal["loss"],
+            "at_random": removal["at_random"],
+        }
         for removal in removals["removals"]
         if removal["loss"]["auroc"]["value"] is not None
     ]

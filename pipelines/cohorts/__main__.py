@@ -14,7 +14,6 @@ from schemas.layout import Layout
 from schemas.settings import Settings
 from schemas.suppress import disclosing
 
-
 CODES = (
     "Find the codes that all words name or that begin with them, with the number of patients who have each, and print "
     "the lines that use them in a cohort file. It reads the names of codes and, of the events, the kinds that may hold "
@@ -67,7 +66,9 @@ def codes(words: list[str], layout: Layout, most: int) -> int:
     Raises:
         NestError: there are no events yet.
     """
-    from pipelines.cohorts.codes_page import codes_page  # imports polars, which a check of a faulty file does not need
+    from pipelines.cohorts.codes_page import (
+        codes_page,
+    )  # imports polars, which a check of a faulty file does not need
 
     with disclosing(are_synthetic(layout.cards)):
         lines, is_any = codes_page(words, layout, most)
@@ -107,9 +108,15 @@ def main(arguments: list[str] | None = None) -> int:
         default=Path("assets/cohorts"),
         help="folder of the new file (default: assets/cohorts)",
     )
-    command = commands.add_parser("codes", help="find codes by name or by code, with their patients", description=CODES)
-    command.add_argument("words", metavar="WORD", nargs="+", help="words of the name, or the beginning of a code")
-    command.add_argument("--source", choices=SOURCES, default="mimic", help="source to look in (default: mimic)")
+    command = commands.add_parser(
+        "codes", help="find codes by name or by code, with their patients", description=CODES
+    )
+    command.add_argument(
+        "words", metavar="WORD", nargs="+", help="words of the name, or the beginning of a code"
+    )
+    command.add_argument(
+        "--source", choices=SOURCES, default="mimic", help="source to look in (default: mimic)"
+    )
     command.add_argument("--data", type=Path, help="data folder (default: NEST_DATA_DIR, else data)")
     command.add_argument("--most", type=int, default=25, metavar="N", help="codes to show (default: 25)")
     commands.add_parser("schema", help="print the JSON Schema of the language, for editors")

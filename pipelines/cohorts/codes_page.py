@@ -3,11 +3,12 @@
 import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import groupby
 
 import polars as pl
 
-from pipelines.cohorts.find_codes import FoundCode, Search, find_codes
+from pipelines.cohorts.find_codes import SHORTEST_STEM, FoundCode, Search, find_codes
 from pipelines.events.store import scan_table
 from schemas.code_names import CodeNames, shorten
 from schemas.cohort.codes import VOCAB_NAMES, pattern_fault
@@ -20,7 +21,6 @@ from schemas.tables.vocab import VOCAB
 
 FOLDED = ("icd10cm", "icd9cm", "icd9pcs", "atc")
 """The vocabularies in which codes that begin alike belong together."""
-SHORTEST_STEM = 3
 _NAME_WIDTH = 90
 
 
@@ -40,7 +40,10 @@ def codes_page(words: Sequence[str], layout: Layout, most: int) -> tuple[list[st
     patients = scan_table(layout.subjects, SUBJECTS).select(pl.len()).collect().item()
     lines = [*code_lines(codes, patients, most), "", *snippet(search, codes, names)]
     if not names.names:
-        lines += ["", f"No code has a name yet: run {layout.root.name}_code_names, which reads the dictionaries."]
+        lines += [
+            "",
+            f"No code has a name yet: run {layout.root.name}_code_names, which reads the dictionaries.",
+        ]
     return lines, True
 
 
@@ -51,9 +54,13 @@ def _nothing(words: Sequence[str], search: Search, layout: Layout, names: CodeNa
     if unused:
         vocab, code, name = unused[0]
         example = f"{vocab} {code}, {shorten(name)}"
-        return [f"{len(unused):,} codes are named '{wanted}', but no patient of {source} has one, e.g. {example}."]
+        return [
+            f"{len(unused):,} codes are named '{wanted}', but no patient of {source} has one, e.g. {example}."
+        ]
     if not names.names:
-        return [f"No code of {source} begins with '{wanted}', and no code has a name yet: run {source}_code_names."]
+        return [
+            f"No code of {source} begins with '{wanted}', and no code has a name yet: run {source}_code_names."
+        ]
     tokens = read_table(layout.vocab, VOCAB)["code"].to_pylist() if is_written(layout.vocab) else []
     near = nearest_words(search.words, names, set(tokens))
     hint = f" Do you mean '{' '.join(near)}'?" if near else ""
@@ -79,12 +86,17 @@ def code_lines(codes: Sequence[FoundCode], of_patients: int, most: int) -> list[
 def snippet(search: Search, codes: Sequence[FoundCode], names: CodeNames) -> list[str]:
     """Return the lines of a cohort file's `codes:` that mean these codes, each with its name."""
     usable = sorted((found for found in codes if found.vocab in VOCAB_NAMES), key=lambda found: found.vocab)
+    others = {found.vocab for found in codes} - VOCAB_NAMES.keys()
+    comments = [f"# A cohort file cannot name codes of {', '.join(sorted(others))}."] if others else []
     if not usable:
-        return []
-    lines = ["codes:", f"  {_list_name(search.words)}:"]
+        return comments
+    lines = [*comments, "codes:", f"  {_list_name(search.words)}:"]
     for vocab, group in groupby(usable, key=lambda found: found.vocab):
         lines.append(f"    {vocab}:")
-        lines += [f"      - {pattern:<10}  # {about}" for pattern, about in _patterns(vocab, list(group), search, names)]
+        lines += [
+            f"      - {pattern:<10}  # {about}"
+            for pattern, about in _patterns(vocab, list(group), search, names)
+        ]
     return lines
 
 
@@ -104,15 +116,21 @@ def _patterns(
     for found in sorted(codes, key=lambda found: found.code):
         if covered is not None and found.code.startswith(covered):
             continue
-        covered = _stem(vocab, found.code, meant, names)
+        covered = (
+            _stem(vocab, found.code, meant, names) if names.has(vocab) else _first_stem(stems, found.code)
+        )
         if covered is None:
             yield _quoted(found.code), shorten(found.name or "no name")
         else:
             name = names.name(vocab, covered) or f"{shorten(found.name or 'no name')} …"
-            yield _quoted(f"{covered}*"), f"{shorten(name)}, {len(names.codes(vocab, covered)):,} codes"
+            count = len(names.codes(vocab, covered))
+            yield (
+                _quoted(f"{covered}*"),
+                f"{shorten(name)}, {count:,} codes" if count else "every code that begins so",
+            )
 
 
-def _stem(vocab: str, code: str, meant: Collection[str], names: CodeNames) -> str | None:
+def _stem(vocab: str, code: str, meant: AbstractSet[str], names: CodeNames) -> str | None:
     """Return the shortest beginning of a code that only meant codes have, and at least two; None if there is none."""
     if vocab not in FOLDED:
         return None
@@ -121,6 +139,11 @@ def _stem(vocab: str, code: str, meant: Collection[str], names: CodeNames) -> st
         if len(family) > 1 and meant >= set(family) and pattern_fault(vocab, f"{code[:length]}*") is None:
             return code[:length]
     return None
+
+
+def _first_stem(stems: Sequence[str], code: str) -> str | None:
+    """Return what was typed of a code's beginning, where no dictionary says which other codes begin so."""
+    return max((stem for stem in stems if stem != code), key=len, default=None)
 
 
 def _quoted(pattern: str) -> str:
@@ -144,6 +167,7 @@ def _nearest(word: str, names: CodeNames, codes: Collection[str]) -> str | None:
         }
         if word in vocabulary:
             return word
-        if near := difflib.get_close_matches(word, sorted(vocabulary), n=1, cutoff=0.75):
+        near: list[str] = difflib.get_close_matches(word, sorted(vocabulary), n=1, cutoff=0.75)
+        if near:
             return near[0]
     return None

@@ -12,8 +12,8 @@ from pipelines.engine.buckets import Buckets
 from pipelines.engine.executor import each_bucket
 from pipelines.events.store import kinds_of
 from schemas.code_names import CodeNames
-from schemas.cohort.codes import clean_pattern, pattern_fault
 from schemas.cohort.codes import VOCAB_NAMES as COHORT_VOCABS
+from schemas.cohort.codes import clean_pattern, pattern_fault
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.suppress import is_small
@@ -38,6 +38,7 @@ SHORTEST_STEM = 3
 Names = Mapping[str, Mapping[str, str]]
 """vocabulary -> code -> name."""
 
+
 @dataclass(frozen=True)
 class FoundCode:
     """A code in the data."""
@@ -55,7 +56,9 @@ class Search:
     words: tuple[str, ...]
     named: Names  # every code whose name, with the code, has all words
     stems: Mapping[str, tuple[str, ...]]  # by vocabulary, where every word may begin one of its codes
-    drugs: Mapping[str, str] = field(default_factory=dict)  # ATC -> the name on record, where that has all words
+    drugs: Mapping[str, str] = field(
+        default_factory=dict
+    )  # ATC -> the name on record, where that has all words
 
     @classmethod
     def of(cls, words: Sequence[str], names: CodeNames) -> "Search":
@@ -67,7 +70,9 @@ class Search:
         parts = tuple(part for word in words for part in word.lower().split())
         if not parts:
             raise NestError("No word to look for: write a part of a name or the beginning of a code.")
-        stems = {vocab: tuple(map(clean_pattern, parts)) for vocab in COHORT_VOCABS if _are_stems(vocab, parts)}
+        stems = {
+            vocab: tuple(map(clean_pattern, parts)) for vocab in COHORT_VOCABS if _are_stems(vocab, parts)
+        }
         named: dict[str, dict[str, str]] = {}
         for vocab, dictionary in names.names.items():
             for code, name in dictionary.items():
@@ -85,7 +90,8 @@ class Search:
         """Return whether a row's vocab and code are searched for."""
         vocab, code = pl.col("vocab"), pl.col("code")
         named = [
-            (vocab == name) & code.is_in(list(codes)) for name, codes in [*self.named.items(), ("atc", self.drugs)]
+            (vocab == name) & code.is_in(list(codes))
+            for name, codes in [*self.named.items(), ("atc", self.drugs)]
         ]
         stems = [
             (vocab == name) & pl.all_horizontal(code.str.starts_with(stem) for stem in stems)
@@ -103,7 +109,8 @@ def _are_stems(vocab: str, words: Sequence[str]) -> bool:
 
 def _has_all(words: Sequence[str], code: str, name: str) -> bool:
     return all(
-        word in name or (_is_code(word) and code.startswith(clean_pattern(word).removesuffix("*"))) for word in words
+        word in name or (_is_code(word) and code.startswith(clean_pattern(word).removesuffix("*")))
+        for word in words
     )
 
 
@@ -129,7 +136,10 @@ def find_codes(search: Search, layout: Layout, names: CodeNames) -> list[FoundCo
         search = replace(search, drugs=_drugs_on_record(search.words, layout))
     kinds = search.kinds(present)
     counts = _sum(layout, partial(_count_codes, layout, kinds, search), "codes") if kinds else []
-    codes = [FoundCode(vocab, code, _name(search, names, vocab, code), patients) for vocab, code, patients in counts]
+    codes = [
+        FoundCode(vocab, code, _name(search, names, vocab, code), patients)
+        for vocab, code, patients in counts
+    ]
     return sorted(codes, key=_by_patients)
 
 

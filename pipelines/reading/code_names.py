@@ -64,7 +64,9 @@ def _drugs(rows: pl.LazyFrame) -> pl.LazyFrame:
 DICTIONARIES: Mapping[str, Dictionary] = {
     OWN: Dictionary(
         Table({"vocab": TEXT, "code": TEXT, "name": TEXT}),
-        lambda rows: rows.select(pl.col("vocab").str.strip_chars().str.to_lowercase(), clean_code("code"), "name"),
+        lambda rows: rows.select(
+            pl.col("vocab").str.strip_chars().str.to_lowercase(), clean_code("code"), "name"
+        ),
     ),
     "d_labitems": Dictionary(Table({"itemid": INTEGER, "label": TEXT, "fluid": TEXT}), _items),
     "d_icd_diagnoses": _icd("icd9cm", "icd10cm"),
@@ -126,7 +128,11 @@ def write_code_names(
         parts.append(rows)
         if sentence:
             (warnings if is_warning else notes).append(sentence)
-    names = pl.concat([*parts, *([] if more is None else [more])]).unique(["vocab", "code"], keep="first").sort("vocab", "code")
+    names = (
+        pl.concat([*parts, *([] if more is None else [more])])
+        .unique(["vocab", "code"], keep="first")
+        .sort("vocab", "code")
+    )
     write_table(names.to_arrow(), layout.code_names, CODE_NAMES, made_by="write_code_names")
     card = StepCard(
         step="code_names",

@@ -8,7 +8,7 @@ UNNAMED = "no name in the dictionary"
 
 
 def codes_in_words(codes: CodeList, names: CodeNames) -> str:
-    """Return a code list in words: `MIMIC item Creatinine (Blood) (50912); ICD-10-CM Heart failure (I50*, 26 codes)`."""
+    """Return a code list in words: `MIMIC item Creatinine (50912); ICD-10-CM Heart failure (I50*, 26 codes)`."""
     return "; ".join(
         f"{VOCAB_NAMES[vocab]} {', '.join(_pattern(vocab, pattern, names) for pattern in patterns)}"
         for vocab, patterns in codes.patterns.items()

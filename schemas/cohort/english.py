@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from schemas.code_names import CodeNames
+from schemas.code_names import NO_NAMES, CodeNames
 from schemas.cohort.code_words import codes_in_words
 from schemas.cohort.combinations import AllOf, AnyOf, Not, SomeOf, parts_of
 from schemas.cohort.conditions import (
@@ -47,7 +47,7 @@ _ANCHORS = {
 }
 
 
-def in_english(cohort: Cohort, names: CodeNames = CodeNames()) -> list[str]:
+def in_english(cohort: Cohort, names: CodeNames = NO_NAMES) -> list[str]:
     """Return the meaning of a cohort file, one sentence per section, the code lists last, with the names of codes."""
     exclusions = _exclusions(cohort)
     return [

@@ -174,7 +174,9 @@ def code_names(layout: Layout) -> Suite:
         holds("name_is_trimmed_and_not_empty", "name = trim(name) AND name <> ''", "name"),
     )
     table = SuiteTable("code_names", layout.code_names, CODE_NAMES)
-    return Suite("code_names", (table,), (View("names", "FROM code_names", rules, private=False),), no_rows="WARN")
+    return Suite(
+        "code_names", (table,), (View("names", "FROM code_names", rules, private=False),), no_rows="WARN"
+    )
 
 
 def _share(name: str, kind: str, column: str, at_least: float, severity: Severity = "WARN") -> Rule:

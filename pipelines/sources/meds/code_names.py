@@ -28,7 +28,11 @@ def described_codes(dataset: Path) -> tuple[pl.DataFrame, list[str]]:
         return nothing, []
     try:
         with translate_errors(file):
-            rows = scan_parquet(file).select(pl.col(name).cast(kind) for name, kind in _DESCRIBED.items()).collect()
+            rows = (
+                scan_parquet(file)
+                .select(pl.col(name).cast(kind) for name, kind in _DESCRIBED.items())
+                .collect()
+            )
     except InputError as error:
         return nothing, [f"{error} Codes are shown without its descriptions."]
     rows = rows.drop_nulls().unique("code", maintain_order=True)

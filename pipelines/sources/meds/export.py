@@ -71,7 +71,11 @@ def write_meds(layout: Layout) -> StepCard:
             parents.append(bucket_parents)
         subjects = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
         codes = _write_metadata(
-            folder, subjects, pl.concat(parents), _code_names(layout), SYNTHETIC if is_written(layout.planted) else REAL
+            folder,
+            subjects,
+            pl.concat(parents),
+            _code_names(layout),
+            SYNTHETIC if is_written(layout.planted) else REAL,
         )
     events = StepCard.read(layout.cards, "events").counts["events"]
     card = StepCard(
@@ -130,9 +134,7 @@ def _write_metadata(
         parent_codes=pl.col("parent_codes").explode().drop_nulls().unique().sort()
     )
     codes = codes.sort("code")
-    code_rows = codes.with_columns(
-        description=descriptions(codes["code"], names)
-    )
+    code_rows = codes.with_columns(description=descriptions(codes["code"], names))
     write_table(code_rows.to_arrow(), folder / code_metadata_filepath, MEDS_CODES, made_by="write_meds")
     split_rows = subjects.select("subject_id", split=pl.col("split").replace_strict(SPLIT_NAMES))
     write_table(split_rows.to_arrow(), folder / subject_splits_filepath, MEDS_SPLITS, made_by="write_meds")
