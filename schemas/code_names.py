@@ -100,8 +100,10 @@ class CodeNames:
         if name := self._of_code(kind, code):
             return name
         match = _VALUE.match(code)
-        name = self._of_code(kind, match["item"]) if match else None
-        if match is None or name is None:
+        if match is None:
+            return self._of_item(kind, code) or token
+        name = self._of_item(kind, match["item"])
+        if name is None:
             return token
         value = (
             _tenth(int(match["tenth"])) if match["tenth"] else _RESULTS.get(match["result"], match["result"])
@@ -119,9 +121,15 @@ class CodeNames:
         for vocab in TOKEN_VOCABS.get(kind, ()):
             if name := self.name(vocab, code) or self._of_parent(vocab, code):
                 return name
-        item, slashes, unit = code.partition("//")
-        name = self._of_code(kind, item) if slashes else None
-        return f"{name}, {unit}" if name else None
+        return None
+
+    def _of_item(self, kind: str, code: str) -> str | None:
+        """Return the name of a code, or of the item in `50912//mg/dL` with its unit."""
+        item, _, unit = code.partition("//")
+        name = self._of_code(kind, code)
+        if name or not unit:
+            return name
+        return f"{name}, {unit}" if (name := self._of_code(kind, item)) else None
 
     def _of_parent(self, vocab: str, code: str) -> str | None:
         """Return the name of the nearest code above, followed by the code itself; None if there is none."""

@@ -54,9 +54,7 @@ def _nothing(words: Sequence[str], search: Search, layout: Layout, names: CodeNa
     if unused:
         vocab, code, name = unused[0]
         example = f"{vocab} {code}, {shorten(name)}"
-        return [
-            f"{len(unused):,} codes are named '{wanted}', but no patient of {source} has one, e.g. {example}."
-        ]
+        return [f"{_are_named(len(unused))} '{wanted}', but no patient of {source} has one: e.g. {example}."]
     if not names.names:
         return [
             f"No code of {source} begins with '{wanted}', and no code has a name yet: run {source}_code_names."
@@ -65,6 +63,10 @@ def _nothing(words: Sequence[str], search: Search, layout: Layout, names: CodeNa
     near = nearest_words(search.words, names, set(tokens))
     hint = f" Do you mean '{' '.join(near)}'?" if near else ""
     return [f"No code of {source} is named '{wanted}' or begins with it.{hint}"]
+
+
+def _are_named(number: int) -> str:
+    return "1 code is named" if number == 1 else f"{number:,} codes are named"
 
 
 def code_lines(codes: Sequence[FoundCode], of_patients: int, most: int) -> list[str]:

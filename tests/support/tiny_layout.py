@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from schemas.contract import write_table
 from schemas.layout import Layout
+from schemas.tables.code_names import CODE_NAMES
 from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SUBJECTS
 from schemas.tables.labels import Features, Task, labels_schema
 from schemas.tables.seqset import SEQSET
@@ -50,6 +51,7 @@ def tables() -> Tables:
         "drug_lookup": [{"name": "heparin", "atc": "B01AB01", "rows": 12}],
         "vocab": _vocab(),
         "seqset": seqset,
+        "code_names": [{"vocab": "icd10cm", "code": "I10", "name": "Essential (primary) hypertension"}],
         "labels": labels,
     }
 
@@ -64,6 +66,7 @@ def write(rows: Tables, root: Path, task: Task | None = None) -> Layout:
         "drug_lookup": (layout.drug_lookup, DRUG_LOOKUP),
         "vocab": (layout.vocab, VOCAB),
         "seqset": (layout.seqset / "shard-0.parquet", SEQSET),
+        "code_names": (layout.code_names, CODE_NAMES),
         "labels": (layout.labels(COHORT), labels_schema(task.label_type)),
     }
     for name, (path, schema) in places.items():

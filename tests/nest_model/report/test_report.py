@@ -149,9 +149,12 @@ def test_every_figure_has_alt_text(report):
 def test_page_shows_losses_without_parts_of_the_input(report, cohort_page):
     for page, metrics in (report, cohort_page):
         words = " ".join(" ".join(Page(page).words).split())
-        assert "than without as many random events: DX, +0.040 (+0.020 to +0.060); LAB, +0.070" in words
+        assert (
+            "than without as many random events: Diagnoses, +0.040 (+0.020 to +0.060); Laboratory values, +0.070"
+            in words
+        )
         assert "It loses less without: last set, −0.070 (−0.090 to −0.050)" in words
-        assert "DX < 1 % +0.050 (+0.030 to +0.070) +0.010" in words
+        assert "Diagnoses < 1 % +0.050 (+0.030 to +0.070) +0.010" in words
         assert any("loses without a part of its input" in label for label in Page(page).labels)
         removals = metrics["tasks"]["mimic_mortality"]["looks"]["removals"]
         assert [removal["name"] for removal in removals["removals"]] == ["DX", "LAB", "last set"]
@@ -283,7 +286,7 @@ def test_data_card_lists_drops_and_corrections_of_every_table(tmp_path):
         StepCard(step=step, contract=f"{step}/1", flows={table: flow}).write(layout.cards)
     StepCard(step="raw", contract="raw/1", notes=["the data end on a day"]).write(layout.cards)
     page, metrics = write(layout, tmp_path / "out", [])
-    assert metrics["data"]["missing"] == ["vocab", "seqset"], "a CDM has no drug lookup"
+    assert metrics["data"]["missing"] == ["vocab", "seqset", "code_names"], "a CDM has no drug lookup"
     assert set(DataRules.model_fields) - set(metrics["run"]["rules"]) == {"med_link"}
     assert metrics["run"]["fitted"] == ["vocabulary", "laboratory cuts"]
     sources = metrics["data"]["sources"]

@@ -172,6 +172,8 @@ FAULTS_OF_THE_WHOLE: list[tuple[str, Change, set[str]]] = [
     ("drug_lookup", set_values("atc", "B1AB01"), {"atc_looks_like_atc"}),
     ("drug_lookup", set_values("rows", 0), {"rows_is_in_range"}),
     ("drug_lookup", lambda rows: rows.append(dict(rows[0])), {"name_is_unique"}),
+    ("code_names", set_values("name", " Hypertension"), {"name_is_trimmed_and_not_empty"}),
+    ("code_names", lambda rows: rows.append(dict(rows[0])), {"vocab_and_code_is_unique"}),
     ("vocab", set_values("token", "DX:I10", row=6), {"token_is_unique", "token_begins_with_its_kind"}),
     ("vocab", set_values("token_id", 99, row=FIRST_DECILE + 9), {"ids_have_no_gaps"}),
     ("vocab", set_values("token", "[BOS]"), {"specials_come_first"}),

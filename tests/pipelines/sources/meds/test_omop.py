@@ -7,6 +7,8 @@ import pytest
 
 from pipelines.corpus.tokens import parent_token
 from pipelines.events.clock import NEVER
+from pipelines.reading.code_names import find_dictionaries, write_code_names
+from pipelines.sources.meds.code_names import described_codes
 from schemas.cards import StepCard
 from schemas.expectations import MEDS_SUITES
 from schemas.expectations.validation import validate
@@ -97,6 +99,7 @@ def test_visit_ends_and_sexes_are_read(layout: str, tmp_path: Path):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_dataset_of_either_layout_passes_every_blocking_check(layout: str, tmp_path: Path):
     meds_layout = write_shards(read(tmp_path, layout), RULES)
+    write_code_names(meds_layout, find_dictionaries([]), *described_codes(tmp_path / "set"))
     assert failed_rules(meds_layout, *MEDS_SUITES) == {}
 
 
