@@ -25,7 +25,7 @@ GROUP = "downloads"
 @dg.asset(kinds={"csv"}, group_name=GROUP, owners=OWNERS)
 @with_clear_errors
 def mimic_demo_files(workspace: Workspace) -> dg.MaterializeResult[Any]:
-    """MIMIC-IV's open demo (100 patients, ODbL) from PhysioNet: the tables we read, each as its sums promise."""
+    """MIMIC-IV's open demo (100 patients, ODbL) from PhysioNet: what we read of it, each file as its sums promise."""
     from pipelines.fetch.physionet import fetch_mimic_demo  # the HTTP library: only where it fetches
 
     demo = fetch_mimic_demo(workspace.fetching.mimic_demo_url, workspace.downloads / "mimic-iv-demo")

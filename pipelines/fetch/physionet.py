@@ -10,11 +10,11 @@ import requests
 from pipelines.fetch.download import Patience, discard, download, keep
 from pipelines.fetch.files import MOST_BYTES, address, exclusive_folder, fetch_verified
 from pipelines.sources.mimic.checksums import SUMS, read_sums
-from pipelines.sources.mimic.tables import TABLES
+from pipelines.sources.mimic.tables import DICTIONARIES, TABLES
 from schemas.errors import InputError
 from schemas.io.urls import redact_url
 
-TABLE_FILES = {table: f"hosp/{table}.csv.gz" for table in TABLES}
+TABLE_FILES = {table: f"hosp/{table}.csv.gz" for table in (*TABLES, *DICTIONARIES)}
 LICENSE = "LICENSE.txt"  # must accompany the tables
 MOST_BYTES_OF_SUMS = 1 << 20
 MOST_BYTES_OF_DEMO = 1 << 24  # per file of the demo; the largest has two million
@@ -28,6 +28,9 @@ FINAL = {
         "hosp/labevents.csv.gz": "d51a4cf1ea63245abe7d544b0d50a928e9ee2ec5eb9a5ce85500aed0bd6c6dfc",
         "hosp/emar.csv.gz": "f14a4b5597abcc2e8d62d291c7839347ef6260d4c548ea534ab62df6b2f49adc",
         "hosp/prescriptions.csv.gz": "33c392ba5b9299b08eca0a61911ba106f0aebdba26ed31b856bb9ffd49fe3654",
+        "hosp/d_labitems.csv.gz": "72ea5f020469fd24543bd98ab3bd0a4f645a5a4b7802d9d52af20d736f9d76db",
+        "hosp/d_icd_diagnoses.csv.gz": "0f715a3c4c5e44400305d4deb86ff648e499a3bfcb946f353e8b030022d3ec06",
+        "hosp/d_icd_procedures.csv.gz": "a921a20fbf3220e2a7fe874d6392d671c1cc769a001ef0a7841b80eb01030bb6",
     }
 }
 """End of the address -> files of a version that is final; addresses of mirrors end like those of PhysioNet."""

@@ -31,7 +31,6 @@ FACTORS = (
     "nutrition",
 )
 CROSSWALKS = ("icd_cm_9_to_10_mapping", "icd_pcs_9_to_10_mapping", "gsn_atc_ndc_mapping", "atc_coding")
-DICTIONARIES = ("d_labitems", "d_icd_diagnoses", "d_icd_procedures")
 ANY = "any"  # the condition every stay has
 OF_MEN = ("185", "600", "C61", "N40")  # prefixes of the codes of conditions that only men have
 

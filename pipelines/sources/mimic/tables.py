@@ -97,6 +97,9 @@ TABLES: dict[str, Table] = {
 }
 
 
+DICTIONARIES = ("d_labitems", "d_icd_diagnoses", "d_icd_procedures")
+"""The tables with the names of codes, which are read where they are there."""
+
 READ = {**TABLES, **CROSSWALKS}
 _TARGETS = {
     "icd_cm_9_to_10_mapping": ("ICD-10-CM", ICD10_CM),

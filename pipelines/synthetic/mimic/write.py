@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.sources.mimic.checksums import ROWS, write_rows
-from pipelines.synthetic.catalog import CROSSWALKS, DICTIONARIES, read
+from pipelines.sources.mimic.tables import DICTIONARIES
+from pipelines.synthetic.catalog import CROSSWALKS, read
 from pipelines.synthetic.mimic.compress import compress_csv, compressed_blocks
 from pipelines.synthetic.mimic.tables import TABLES
 from pipelines.synthetic.mimic.volume import DEFAULT_TOKENS_PER_SET, FULL, Volume, volume_of

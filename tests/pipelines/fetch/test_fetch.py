@@ -26,7 +26,7 @@ from pipelines.fetch.physionet import (
 )
 from pipelines.reading.gem import NATIVE
 from pipelines.sources.mimic.checksums import SUMS, compare, read_sums
-from pipelines.sources.mimic.tables import TABLES, find_source
+from pipelines.sources.mimic.tables import DICTIONARIES, TABLES, find_source
 from schemas.errors import InputError, NestError
 from schemas.io.hashing import file_sha256
 from schemas.io.outputs import MARK
@@ -35,10 +35,10 @@ from tests.support.commands import DEMO, ROOT
 from tests.support.loopback_server import Answers, Breaks, FallsSilent, LoopbackSite, serving
 
 HASTE = Patience(tries=2, pause_seconds=0.01, silence_seconds=5)
-READ = {f"hosp/{table}.csv.gz": gzip.compress(table.encode() * 999) for table in TABLES}
+READ = {f"hosp/{table}.csv.gz": gzip.compress(table.encode() * 999) for table in (*TABLES, *DICTIONARIES)}
 WANTED = READ | {"LICENSE.txt": b"a licence\n"}
 DEMO_FILES = WANTED | {
-    "hosp/d_labitems.csv.gz": b"unread",
+    "hosp/d_hcpcs.csv.gz": b"unread",
     "icu/icustays.csv.gz": b"unread",
     "index.html": b"",
 }
@@ -102,7 +102,7 @@ def test_demo_has_the_read_tables_and_licence_with_listed_hashes(site: LoopbackS
 
 
 def test_unread_files_may_be_missing_from_the_list(site: LoopbackSite, tmp_path: Path):
-    site.always["/demo/hosp/d_labitems.csv.gz"] = Answers(404)
+    site.always["/demo/hosp/d_hcpcs.csv.gz"] = Answers(404)
     assert demo_of(site, tmp_path).new_files == len(WANTED)
 
 

@@ -112,8 +112,8 @@ def test_unusable_rows_are_counted_in_one_sentence(names_of):
     names, card = names_of(d_labitems="itemid,label,fluid\n" + "\n".join(rows) + "\n")
     assert names == {("itemid", "50912"): "Creatinine (Blood)", ("itemid", "50931"): "Glucose"}
     assert card.warnings == [
-        "d_labitems.csv.gz: of 7 rows 1 have no code or no name and 2 have a name that an export has garbled and 1 give "
-        "another name to a code that has one; they are not used."
+        "d_labitems.csv.gz: of 7 rows 1 have no code or no name and 2 have a name that an export has garbled and 1 "
+        "give another name to a code that has one; they are not used."
     ]
 
 
