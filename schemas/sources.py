@@ -85,8 +85,9 @@ def tables_of(
     Args:
         suites: what must hold of each table, in the order the tables are made in.
         needs: what a table is made from where that is otherwise.
-        about: what each table holds.
+        about: what each table holds; names of codes are the same in every source.
     """
+    about = {"code_names": NAMES_ABOUT, **about}
     tables: dict[str, TableSpec] = {}
     for name, suite in suites.items():
         match name:
@@ -116,7 +117,6 @@ MIMIC = SourceSpec(
         vocab="Every token with its count and, for laboratory deciles, its cuts.",
         seqset="SeqSet shards: one row per admission, its tokens in order, and the data card of the corpus.",
         subject_years="The real years of each patient's records, which the shifted dates hide: for scores by period.",
-        code_names=NAMES_ABOUT,
     ),
     evidence=(
         "mimic_mortality",
@@ -145,7 +145,6 @@ MEDS = SourceSpec(
         events="Every row with a time that is about neither a subject nor an encounter, its kind by its code's prefix.",
         vocab=VOCAB_ABOUT,
         seqset="SeqSet shards: one row per encounter, its tokens in order, and the data card of the corpus.",
-        code_names=NAMES_ABOUT,
     ),
     raw_needs=("mimic_meds",),
     reads=("mimic",),
@@ -164,7 +163,6 @@ PCORNET = SourceSpec(
         events="Diagnoses, procedures, drugs, results, vital signs, vaccines: when each happened, and was known.",
         vocab="Every token with its count and, for values in deciles, its cuts in each unit.",
         seqset="SeqSet shards: one row per encounter before the 18th birthday, its tokens by kind and code.",
-        code_names=NAMES_ABOUT,
     ),
     pretraining={"set-position": "none"},  # an encounter's codes have no order inside
     cohort_template="children",

@@ -19,7 +19,17 @@ from schemas.suppress import suppress_count, suppress_parts, suppress_share, sup
 from schemas.tables.events import KINDS, SUBJECTS
 from schemas.tables.splits import suppress_splits
 
-STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset", "subject_years", "code_names")
+STEPS = (
+    "raw",
+    "subjects",
+    "encounters",
+    "events",
+    "drug_lookup",
+    "vocab",
+    "seqset",
+    "subject_years",
+    "code_names",
+)
 EXTRACTED = ("subjects", "encounters", "events")
 PACKAGES = ("nest", "torch", "lightgbm", "scikit-learn", "numpy", "pyarrow", "polars", "duckdb", "dagster")
 

@@ -1,5 +1,6 @@
 """`python -m pipelines.cohorts codes`: codes by name or beginning, their patients, and the lines that use them."""
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -8,6 +9,8 @@ import pytest
 from pipelines.cohorts.__main__ import main
 from pipelines.cohorts.read import scan_events
 from pipelines.cohorts.tables import matches
+from pipelines.reading.code_names import find_dictionaries, write_code_names
+from pipelines.synthetic.catalog import FOLDER as CATALOG
 from schemas.cohort import parse_text
 from schemas.contract import write_table
 from schemas.layout import Layout
@@ -15,6 +18,7 @@ from schemas.tables.code_names import CODE_NAMES
 from schemas.tables.events import DRUG_LOOKUP
 from tests.support.cohort_tables import DAY, DAY_ZERO, Row, diagnosis, stay, subject, write
 
+PAGE = (Path(__file__).parents[3] / "docs" / "cohorts.md").read_text()
 NAMES = (
     ("atc", "A10B", "Blood glucose lowering drugs, excl. insulins"),
     ("atc", "A10BA02", "Metformin"),
@@ -194,3 +198,17 @@ def test_no_data_yet_is_one_sentence_that_says_what_to_run(tmp_path, capsys):
 def test_no_word_is_refused(tmp_path, capsys):
     assert main(["codes", " ", "--data", str(tmp_path)]) == 2
     assert "No word to look for" in capsys.readouterr().err
+
+
+def test_example_of_the_page_for_clinicians_is_what_the_command_prints(tmp_path, capsys):
+    command, text = re.search(r"\$ \S+ -m pipelines.cohorts (codes .*?)\n(.*?)```", PAGE, re.DOTALL).groups()
+    rows = [line.split(maxsplit=2) for line in text.splitlines()[1:] if line.startswith("icd")]
+    layout = Layout(tmp_path / "mimic")
+    counts = [
+        (vocab, code, 5 if rest.startswith("<") else int(rest.split()[0])) for vocab, code, rest in rows
+    ]
+    events = [event("DX", vocab, code, n) for vocab, code, count in counts for n in range(1, count + 1)]
+    write(layout, [subject(n) for n in range(1, 101)], [stay(1, DAY_ZERO, DAY_ZERO + DAY)], events)
+    write_code_names(layout, find_dictionaries([CATALOG]))
+    assert main([*command.split(), "--data", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == text
