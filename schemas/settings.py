@@ -55,8 +55,9 @@ class Settings(BaseSettings):
     vocab_dir: Path | None = Field(
         None,
         description="Folder with the crosswalks: `icd_cm_9_to_10_mapping`, `icd_pcs_9_to_10_mapping` (CMS GEM, as "
-        "CMS's own text or as CSV with `icd_9,icd_10`) and `gsn_atc_ndc_mapping` (`gsn,atc`). Required with "
-        "`NEST_MIMIC_DIR`. Unset: those of the synthetic input.",
+        "CMS's own text or as CSV with `icd_9,icd_10`) and `gsn_atc_ndc_mapping` (`gsn,atc`), and with "
+        "dictionaries of codes' names, if you have any. Required with `NEST_MIMIC_DIR`. Unset: those of the synthetic "
+        "input.",
     )
     mimic_demo_url: str = Field(
         "https://physionet.org/files/mimic-iv-demo/2.2/",
