@@ -7,6 +7,7 @@ neither learns a label of a later year. Test patients of every year are scored.
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from lightning_fabric import Fabric
@@ -68,8 +69,8 @@ def run(
         return
     earlier = earlier_periods(period, all_labels.split == "train")
     table = all_labels.take(np.flatnonzero(np.isin(period, earlier) | (all_labels.split == "test")))
-    if (reason := untrainable_reason(table)) is not None:
-        write_json(out / "temporal.json", {"reason": f"of the earlier patients, {reason}"})
+    if (untrainable := untrainable_reason(table)) is not None:
+        write_json(out / "temporal.json", {"reason": f"of the earlier patients, {untrainable}"})
         return
     seqsets = SeqSets.read(seqset)
     fits: dict[str, Callable[[], np.ndarray | None]] = {
@@ -78,7 +79,7 @@ def run(
         ),
         "probe": lambda: _probed(table, seqsets, pretrained_model, fabric, seed=seed, telemetry=telemetry),
     }
-    result = {}
+    result: dict[str, Any] = {}
     for model in MODELS:
         if (probability := fits[model]()) is not None:
             file = earlier_predictions(predictions, model)

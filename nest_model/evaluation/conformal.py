@@ -115,7 +115,7 @@ def _by_group(
     """Return the coverage of each group; covered and uncovered rows are counts that add up to those of the page."""
     names = sorted(set(group_of_row))
     tables = [
-        {name: count(cell & (group_of_row == name)) for name in names}
+        {name: int(count(cell & (group_of_row == name))) for name in names}
         for cell in (is_covered, ~is_covered, is_lost)
         for count in (np.count_nonzero, lambda rows: len(np.unique(subject_id[rows])))
     ]

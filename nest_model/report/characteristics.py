@@ -68,7 +68,7 @@ def characteristics(layout: Layout, cohort: str, label_counts: Mapping[str, str]
 
 def columns_of(labels: Labels, label_counts: Mapping[str, str]) -> Masks:
     """Return the columns that may be shown: all stays, then the splits, then the outcomes."""
-    masks = {"All": np.ones(len(labels), dtype=bool)}
+    masks: dict[str, np.ndarray] = {"All": np.ones(len(labels), dtype=bool)}
     sizes = [f"{unit}_{split}" for unit in ("rows", "subjects") for split in SPLITS]
     if not _are_shown(label_counts, sizes):
         return masks
