@@ -85,7 +85,7 @@ def columns_of(labels: Labels, label_counts: Mapping[str, str]) -> Masks:
     ]
     commonest = sorted(shown, key=lambda place: -truth[:, place].sum())[:MOST_CLASSES]
     masks |= {labels.task.classes[place]: truth[:, place] for place in commonest}
-    others = ~truth[:, commonest].any(axis=1)
+    others = np.asarray(~truth[:, commonest].any(axis=1))
     return masks | ({"Other classes": others} if commonest and others.any() else {})
 
 
