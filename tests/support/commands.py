@@ -12,8 +12,14 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.prefix) / "bin"
 DEMO = ROOT.parent / "shared" / "data" / "mimic-iv-demo-2.2"
 CROSSWALKS = ROOT.parent / "shared" / "data" / "vocab"
-# of the whole run and of all that is compared with it: as few as leave every cohort something to learn
-SMALL = {"NEST_SYNTHETIC_PATIENTS": "150", "NEST_SYNTHETIC_TOKENS_PER_SET": "40"}
+# of the whole run and of all that is compared with it: as few patients as leave every cohort something to learn, and no
+# longer trainings than show that they go from one epoch to the next; how well they learn is shown elsewhere
+SMALL = {
+    "NEST_SYNTHETIC_PATIENTS": "150",
+    "NEST_SYNTHETIC_TOKENS_PER_SET": "40",
+    "NEST_PRETRAINING": "epochs=2",
+    "NEST_FINETUNING": "epochs=2",
+}
 
 
 @dataclass(frozen=True)

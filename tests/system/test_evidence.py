@@ -14,6 +14,8 @@ SETTINGS = {
     "NEST_EVIDENCE_SYSTEMS": "nest,bert,motor,lightgbm",
     "NEST_EVIDENCE_TASKS": "mimic_long_stay",
     "NEST_SEEDS": "42,7",
+    "NEST_PRETRAINING": "",  # of their full length, so that some kills come amid a training
+    "NEST_FINETUNING": "",
 }
 KILLS = 10
 STEPS = 4  # of the two pretrainings and the two cells, which start after the tables are found unchanged
@@ -29,7 +31,7 @@ def test_evidence_killed_ten_times_ends_with_the_same_page(full_run: Run, tmp_pa
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     for folder in (undisturbed, killed):
         shutil.copytree(full_run.data, folder / "data")
-    result = run(*EVIDENCE, folder=undisturbed, **SMALL, **SETTINGS)
+    result = run(*EVIDENCE, folder=undisturbed, **SMALL | SETTINGS)
     assert result.returncode == 0, result.output[-2000:]
 
     dice = random.Random(SEED)
@@ -38,7 +40,7 @@ def test_evidence_killed_ten_times_ends_with_the_same_page(full_run: Run, tmp_pa
         kill = Kill(dice.choice(["all", "run", "one"]), dice.randint(0, 24 + STEPS), dice.uniform(0, 12))
         hits += kill_while_running(EVIDENCE, killed, kill, dice, **SETTINGS)
         assert not processes_writing_to(killed / "data"), "a process outlives its run"
-    last = run(*EVIDENCE, folder=killed, **SMALL, **SETTINGS)
+    last = run(*EVIDENCE, folder=killed, **SMALL | SETTINGS)
 
     assert last.returncode == 0, last.output[-2000:]
     assert hits >= KILLS // 2

@@ -56,11 +56,14 @@ def wait_until(condition, *, seconds: float) -> None:
 
 @pytest.mark.long
 def test_pretraining_killed_with_the_run_resumes_to_the_same_weights(full_run: Run, tmp_path: Path):
-    shutil.copytree(full_run.data, tmp_path / "data")
-    model = tmp_path / "data" / "mimic" / "models" / "mimic_nest"
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"  # of more epochs than the full run's
+    for folder in (undisturbed, killed):
+        shutil.copytree(full_run.data, folder / "data")
+    assert run(*COMMAND, folder=undisturbed).returncode == 0
+    model = killed / "data" / "mimic" / "models" / "mimic_nest"
     shutil.rmtree(model)
     parent = subprocess.Popen(
-        [str(BIN / COMMAND[0]), *COMMAND[1:]], cwd=ROOT, env=environment(tmp_path), stdin=subprocess.DEVNULL,
+        [str(BIN / COMMAND[0]), *COMMAND[1:]], cwd=ROOT, env=environment(killed), stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     wait_until(lambda: any((model / "state").rglob("*.safetensors")), seconds=120)
@@ -71,12 +74,12 @@ def test_pretraining_killed_with_the_run_resumes_to_the_same_weights(full_run: R
 
     wait_until(lambda: not processes_writing_to(model), seconds=10)
     assert not (model / "model.safetensors").exists(), "killed too late to test anything"
-    assert runs_by_status(tmp_path / "dagster") == {"STARTED": 1}
-    second_run = run(*COMMAND, folder=tmp_path)
+    assert runs_by_status(killed / "dagster") == {"STARTED": 1}
+    second_run = run(*COMMAND, folder=killed)
     assert second_run.returncode == 0, second_run.output[-2000:]
-    assert runs_by_status(tmp_path / "dagster") == {"FAILURE": 1, "SUCCESS": 1}
-    undisturbed_run = full_run.data / "mimic" / "models" / "mimic_nest"
-    assert (model / "model.safetensors").read_bytes() == (undisturbed_run / "model.safetensors").read_bytes()
+    assert runs_by_status(killed / "dagster") == {"FAILURE": 1, "SUCCESS": 1}
+    weights = undisturbed / "data" / "mimic" / "models" / "mimic_nest" / "model.safetensors"
+    assert (model / "model.safetensors").read_bytes() == weights.read_bytes()
     assert not (model / "state").exists() or not any((model / "state").iterdir())
 
 

@@ -31,7 +31,8 @@ MODELS = {"nest"} | {
 PAGES = {"report"} | {f"{cohort}_report" for cohort in COHORTS}
 CHAIN = ETL | LABELS | MODELS | PAGES
 FULL_RUN_SETTINGS: dict[str, object] = {
-    name.removeprefix("NEST_").lower(): int(value) for name, value in SMALL.items()
+    name.removeprefix("NEST_").lower(): int(value) if value.isdecimal() else value
+    for name, value in SMALL.items()
 }
 
 

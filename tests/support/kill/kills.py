@@ -48,7 +48,7 @@ def kill_while_running(
         run = subprocess.Popen(
             [str(BIN / command[0]), *command[1:]],
             cwd=ROOT,
-            env=environment(folder, **SMALL, **settings, TMPDIR=str(temporary_folder(folder))),
+            env=environment(folder, **SMALL | settings, TMPDIR=str(temporary_folder(folder))),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
