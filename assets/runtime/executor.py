@@ -44,6 +44,9 @@ PRELOADED = [
 ]
 
 
+JOB_VARIABLE = "DAGSTER_NEST_JOB"
+"""The variable that tells the fork server the run's job: built there, it is there in every step."""
+
 TRAINING_TAG = "nest/training"
 """The tag of a step that trains on a GPU if there is one, with any value."""
 
@@ -69,6 +72,7 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                     plan_context.log.info(f"downloading what {redact_url(url)} holds and {folder} does not")
                     for source in sorted(sources_in_run(plan_context, execution_plan)):
                         workspace.pull(source)
+                os.environ[JOB_VARIABLE] = plan_context.job_name
                 is_complete = False
                 try:
                     failures = 0
