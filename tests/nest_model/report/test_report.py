@@ -12,6 +12,7 @@ from sklearn.linear_model import LinearRegression
 from nest_model.data.predictions import read_predictions
 from nest_model.evaluation.metrics import METRICS
 from nest_model.report import results_table, write_cohort_report, write_report
+from nest_model.report.looks import leak_audit
 from nest_model.report.planted import load_planted_risk, planted_part_shares
 from nest_model.report.tasks import predictions_path, title_of
 from nest_model.report.verdicts import recalibration_warnings, verdicts
@@ -22,6 +23,7 @@ from schemas.cohort.english import in_english
 from schemas.contract import read_table, write_table
 from schemas.layout import Layout
 from schemas.rules import PRESETS, DataRules
+from schemas.tables.leak_audit import LeakAudit, Measure, Suspect
 from schemas.tables.planted import PARTS, PLANTED
 from schemas.tables.vocab import VOCAB
 from tests.support.commands import ROOT
@@ -402,6 +404,34 @@ def test_attention_and_importance_are_drawn_when_recorded(report, layout, tmp_pa
     for model in ("nest", "lightgbm"):
         (tmp_path / model).rename(layout.model(f"mimic_mortality_{model}") / "metrics.json")
     assert "What the models use" not in page
+
+
+def test_page_names_codes_and_kinds_with_the_codes_beside(report):
+    words = " ".join(" ".join(Page(report[0]).words).split())
+    assert "Creatinine (Blood), highest tenth · index stay target LAB:50912_Q10 40.0%" in words
+    assert "DX:I10 · history history DX:I10 10.0%" in words, "a code without a name stays a code"
+    assert "Laboratory values −" in words
+
+
+def test_leak_audit_names_its_suspects_with_the_tokens_beside(layout, tmp_path):
+    nothing = Measure(value=None, low=None, high=None)
+    suspect = Suspect(
+        name="LAB:50912_Q1 before it",
+        why="found in the data",
+        predictions="20",
+        auroc_with=nothing,
+        auroc_without=nothing,
+        inflation=nothing,
+        verdict="not measured",
+    )
+    copied_layout = type(layout)(tmp_path / "mimic")
+    file = copied_layout.leak_audit("mimic_mortality")
+    file.parent.mkdir(parents=True)
+    file.write_text(LeakAudit(cohort="c", judged="", suspects=[suspect]).model_dump_json())
+    shutil.copy(layout.code_names, copied_layout.code_names)
+    audit = leak_audit(copied_layout, "mimic_mortality")
+    assert audit["suspects"][0]["name"] == "LAB:50912_Q1 before it"
+    assert audit["suspects"][0]["in_words"] == "Creatinine (Blood), lowest tenth before it"
 
 
 def test_page_counts_the_classes_left_out(report):

@@ -15,6 +15,7 @@ from schemas.cards import Flow, StepCard
 from schemas.contract import read_table, write_table
 from schemas.io.outputs import write_json
 from schemas.layout import Layout
+from schemas.tables.code_names import CODE_NAMES
 from schemas.tables.events import ENCOUNTERS, SPLITS, SUBJECTS
 from schemas.tables.labels import Features, Task, labels_schema, predictions_schema, read_task
 from schemas.tables.planted import PARTS, PLANTED
@@ -158,6 +159,7 @@ def write_layout(
     _write_planted(layout, subject, encounter, planted_risks)
     _write_cards(layout, subjects, stays)
     _write_pretraining(layout)
+    _write_code_names(layout)
     for cohort in list(cohorts)[:1]:
         _write_looks(layout, cohort)
     return layout
@@ -331,6 +333,13 @@ def _write_pretraining(layout) -> None:
         "best_epoch": 11,
     }
     (folder / "metrics.json").write_text(json.dumps(content))
+
+
+def _write_code_names(layout: Layout) -> None:
+    rows = [{"vocab": "itemid", "code": "50912", "name": "Creatinine (Blood)"}]
+    write_table(
+        pa.Table.from_pylist(rows, schema=CODE_NAMES), layout.code_names, CODE_NAMES, made_by="the test"
+    )
 
 
 def _write_looks(layout: Layout, cohort: str) -> None:
