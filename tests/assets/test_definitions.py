@@ -33,7 +33,7 @@ def test_every_asset_has_a_description_a_group_a_kind_and_an_owner(node):
 
 def test_asset_names_are_the_documented_ones():
     names = {node.key.to_user_string() for node in SPECS}
-    tables = {"raw", "subjects", "encounters", "events", "vocab", "seqset", "nest", "report"}
+    tables = {"raw", "subjects", "encounters", "events", "vocab", "seqset", "nest", "report", "code_names"}
     chains = {f"{source}_{table}" for source in ("mimic", "meds", "pcornet") for table in tables}
     per_cohort = {
         f"{cohort}_{step}"
@@ -41,7 +41,9 @@ def test_asset_names_are_the_documented_ones():
         for step in ("labels", "leak_audit", "nest", "lightgbm", "yardsticks", "report")
     }
     fetch_assets = {"mimic_demo_files", "crosswalk_files"}
-    baskets = {f"instacart_{table}" for table in (tables - {"report"}) | {"baskets", "next_basket"}}
+    baskets = {
+        f"instacart_{table}" for table in (tables - {"report", "code_names"}) | {"baskets", "next_basket"}
+    }
     baskets |= {f"instacart_system_{system}" for system in system_names()}
     rows, tasks = [row for row in all_rows() if row.is_default], sources()["mimic"].evidence
     evidence = {"mimic_evidence_page"} | {

@@ -156,7 +156,7 @@ def test_changed_instacart_files_are_refused_after_raw(tmp_path):
 
 
 def test_changed_meds_dataset_is_refused_after_raw(hospital, tmp_path):
-    materialize(hospital(), "mimic_drug_lookup", "mimic_meds")
+    materialize(hospital(), "mimic_drug_lookup", "mimic_code_names", "mimic_meds")
     shutil.move(tmp_path / "data" / "mimic" / "meds", tmp_path / "meds")
     workspace = hospital(meds_dir=str(tmp_path / "meds"))
     steps = [f"meds_{step}" for step in ("raw", "subjects", "encounters", "events")]

@@ -255,7 +255,7 @@ def test_step_key_holds_every_rule_the_step_reads(tmp_path: Path, monkeypatch: p
     ]
     dg.materialize(assets, resources={"workspace": Workspace(data_dir=str(tmp_path), synthetic_patients=60)})
 
-    assert len(steps) == 13
+    assert len(steps) == 15
     assert "top_labs" in steps["vocab"][0], "the rules were not watched"
     assert {step: read - key_rules for step, (read, key_rules) in steps.items() if read - key_rules} == {}
     cut_rule_redoes = {step for step, (_, key_rules) in steps.items() if "top_labs" in key_rules}
