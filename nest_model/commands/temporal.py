@@ -64,8 +64,8 @@ def run(
     all_labels = Labels.read(labels)
     period = periods_of(subject_years, all_labels.subject_id)
     if period is None or all_labels.task.label_type != "bool":
-        reason = "the patients are not of two periods" if period is None else "the outcome is not yes or no"
-        write_json(out / "temporal.json", {"reason": reason})
+        why = "the patients are not of two periods" if period is None else "the outcome is not yes or no"
+        write_json(out / "temporal.json", {"reason": why})
         return
     earlier = earlier_periods(period, all_labels.split == "train")
     table = all_labels.take(np.flatnonzero(np.isin(period, earlier) | (all_labels.split == "test")))
@@ -79,7 +79,7 @@ def run(
         ),
         "probe": lambda: _probed(table, seqsets, pretrained_model, fabric, seed=seed, telemetry=telemetry),
     }
-    result: dict[str, Any] = {}
+    result: dict[str, float] = {}
     for model in MODELS:
         if (probability := fits[model]()) is not None:
             file = earlier_predictions(predictions, model)

@@ -14,7 +14,8 @@ import numpy as np
 from nest_model.data.predictions import Predictions
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import Score, missing
-from schemas.suppress import SMALLEST_SHOWN, is_small, names_to_withhold
+from nest_model.evaluation.subgroups import withheld_in_cells
+from schemas.suppress import SMALLEST_SHOWN, is_small
 
 ERRORS = (0.05, 0.1, 0.2)
 """Stated errors: the largest shares of a class whose prediction set may miss it."""
@@ -114,12 +115,7 @@ def _by_group(
 ) -> dict[str, Score]:
     """Return the coverage of each group; covered and uncovered rows are counts that add up to those of the page."""
     names = sorted(set(group_of_row))
-    tables = [
-        {name: int(count(cell & (group_of_row == name))) for name in names}
-        for cell in (is_covered, ~is_covered, is_lost)
-        for count in (np.count_nonzero, lambda rows: len(np.unique(subject_id[rows])))
-    ]
-    withheld = hidden | names_to_withhold(*tables)
+    withheld = hidden | withheld_in_cells(subject_id, (is_covered, ~is_covered, is_lost), group_of_row)
     return {
         name: missing(TOO_FEW)
         if name in withheld or not may_show
