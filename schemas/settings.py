@@ -189,9 +189,11 @@ class Settings(BaseSettings):
     yardsticks: Literal["default", "all"] = Field(
         "default",
         description="Models that NEST is compared with. `default`: LightGBM, and a logistic regression with the "
-        "previous stay (seconds a task). `all`: also LightGBM on NEST's context and on roll-ups in time windows, what "
-        "NEST loses without each kind of event (together some five CPU minutes more for six tasks), and NEST without "
-        "pretraining, which takes as long as each fine-tuning.",
+        "previous stay; on MIMIC also LightGBM and the frozen NEST trained on earlier patients (seconds a task; the "
+        "frozen NEST reads each history once). `all`: also LightGBM on NEST's context and on roll-ups in time "
+        "windows, what NEST loses without each kind of event (together some five CPU minutes more for six tasks), "
+        "and NEST without pretraining and, on MIMIC, on earlier patients, each of which takes as long as a "
+        "fine-tuning.",
     )
     evidence_systems: str = Field(
         "",

@@ -28,7 +28,13 @@ from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import cached_step, step_key
-from nest_model.data.predictions import WITHOUT_PRETRAINING, yardstick_predictions
+from nest_model.data.predictions import (
+    EARLIER,
+    EARLIER_LABELS,
+    WITHOUT_PRETRAINING,
+    earlier_predictions,
+    yardstick_predictions,
+)
 from nest_model.options import FineTuningOptions
 from schemas.cards import StepCard
 from schemas.code_names import CodeNames
@@ -119,8 +125,9 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
                 else ""
             )
             + "; with NEST_YARDSTICKS=all also LightGBM on "
-            "NEST's context and on roll-ups in time windows, and NEST without pretraining. The same patients, the same "
-            "cut, tuned on validation. "
+            "NEST's context and on roll-ups in time windows, and NEST without pretraining"
+            + (" and on earlier patients" if has_years else "")
+            + ". The same patients, the same cut, tuned on validation. "
             "With NEST_YARDSTICKS=all also what NEST loses when events of one kind are removed from its test examples."
         ),
         owners=RESEARCH_TEAM,
@@ -136,9 +143,10 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             "pretrained": layout.model(f"{source}_nest"),
             "boosted": layout.model(f"{cohort}_lightgbm"),
         }
+        name = f"{cohort}_yardsticks"
+        models, predictions = layout.model(name), layout.report(name) / "predictions.parquet"
         temporal: dict[str, dict[str, Any]] = {}
         if has_years:
-            predictions = layout.report(f"{cohort}_yardsticks") / "predictions.parquet"
             years = {"years": layout.subject_years, "predictions": predictions}
             temporal = {"temporal": {"seed": settings.seed, "threads": 1, **paths, **years}}
         if settings.yardsticks == "default":
@@ -150,25 +158,31 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
         key_options = options | training  # the key does not depend on the further seeds
         training |= seed_flags(settings)
 
-        def without_pretraining() -> Mapping[str, float]:
-            name = f"{cohort}_yardsticks"
-            file = yardstick_predictions(layout.report(name) / "predictions.parquet", WITHOUT_PRETRAINING)
+        def finetuned(model: str, out: Path, file: Path, labels: Path, **start: str) -> dict[str, float]:
             arguments = {
                 **training,
-                "start": "fresh",
+                **start,
                 "seed": settings.seed,
                 "threads": 1,  # two steps run at the same time
                 "pretrained": paths["pretrained"],
-                "labels": layout.labels(cohort),
+                "labels": labels,
                 "seqset": layout.seqset,
                 "predictions": file,
                 "key": step_key(
                     layout, key_options, exclude=("nest", f"{cohort}_nest", f"{cohort}_lightgbm")
                 ),
             }
-            out = layout.model(name) / WITHOUT_PRETRAINING
             card = result_card(run_nest_model(context, pipes, out, "finetune", *flags(arguments)))
-            return {f"{WITHOUT_PRETRAINING}_{name}": value for name, value in card.metrics.items()}
+            return {f"{model}_{metric}": value for metric, value in card.metrics.items()}
+
+        def train_more() -> Mapping[str, float]:
+            file = yardstick_predictions(predictions, WITHOUT_PRETRAINING)
+            labels, out = layout.labels(cohort), models / WITHOUT_PRETRAINING
+            metrics = finetuned(WITHOUT_PRETRAINING, out, file, labels, start="fresh")
+            if (models / EARLIER_LABELS).exists():
+                file = earlier_predictions(predictions, "nest")
+                metrics |= finetuned("earlier_nest", models / EARLIER, file, models / EARLIER_LABELS)
+            return metrics
 
         return _task_model(
             context,
@@ -181,7 +195,7 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             paths,
             temporal | removals,
             training_flags=training,
-            train_more=without_pretraining,
+            train_more=train_more,
         )
 
     return fit_yardsticks

@@ -18,7 +18,13 @@ from nest_model.baselines.rollups import rollup_features
 from nest_model.data.history import select
 from nest_model.data.labels import Labels, untrainable_reason, write_scores
 from nest_model.data.measured import MeasuredItems
-from nest_model.data.predictions import WITHOUT_PRETRAINING, YARDSTICKS, yardstick_predictions
+from nest_model.data.predictions import (
+    EARLIER,
+    WITHOUT_PRETRAINING,
+    YARDSTICKS,
+    earlier_predictions,
+    yardstick_predictions,
+)
 from nest_model.data.selection import Selection, limit_context
 from nest_model.data.seqsets import SeqSets
 from nest_model.data.vocabulary import read_tokens
@@ -115,7 +121,8 @@ def run(
 def _remove(out: Path, predictions: Path, yardstick_set: YardstickSet) -> None:
     """Remove the predictions of an earlier run, which may have fitted more baselines.
 
-    NEST without pretraining is kept under `all`: another command trains it and resumes where it was stopped.
+    NEST without pretraining, and on earlier patients, is kept under `all`: another command trains it and resumes where
+    it was stopped.
     """
     for name in _FITS:
         file = yardstick_predictions(predictions, name)
@@ -123,10 +130,13 @@ def _remove(out: Path, predictions: Path, yardstick_set: YardstickSet) -> None:
         if file != predictions:
             remove_empty(file.parent)
     if yardstick_set == "default":
-        model, file = out / WITHOUT_PRETRAINING, yardstick_predictions(predictions, WITHOUT_PRETRAINING)
-        remove_model_outputs(model, file)
-        for folder in (model, file.parent):
-            remove_empty(folder)
+        for model, file in (
+            (out / WITHOUT_PRETRAINING, yardstick_predictions(predictions, WITHOUT_PRETRAINING)),
+            (out / EARLIER, earlier_predictions(predictions, "nest")),
+        ):
+            remove_model_outputs(model, file)
+            for folder in (model, file.parent):
+                remove_empty(folder)
 
 
 def _fit_and_score(task: _Task, name: str, predictions: Path) -> dict[str, Any]:

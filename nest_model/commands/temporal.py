@@ -17,7 +17,7 @@ from nest_model.baselines.counts import common_columns, count_features
 from nest_model.data.history import select
 from nest_model.data.labels import Labels, untrainable_reason, write_scores
 from nest_model.data.periods import earlier_periods, periods_of
-from nest_model.data.predictions import earlier_predictions
+from nest_model.data.predictions import EARLIER_LABELS, earlier_predictions
 from nest_model.data.seqsets import SeqSets
 from nest_model.data.vocabulary import read_tokens
 from nest_model.evaluation.linear_probe import fit_probe
@@ -27,8 +27,10 @@ from nest_model.model.classifier import FrozenFeatures
 from nest_model.training.finetuning_task import select_examples
 from nest_model.training.scoring import score
 from nest_model.training.telemetry import Telemetry
+from schemas.contract import read_table, write_table
 from schemas.io.outputs import remove_outputs, write_json
 from schemas.io.verify import is_written, verified
+from schemas.tables.labels import labels_schema
 
 MODELS = ("lightgbm", "probe")
 ROW_BUDGET = 8_192
@@ -50,6 +52,8 @@ def run(
 ) -> None:
     """Write `out`/temporal.json, the periods trained on, and the predictions of each of `MODELS`.
 
+    `EARLIER_LABELS` is written too, on which `finetune` trains NEST in the same way.
+
     Without two periods, for another than a yes-or-no outcome, or with earlier patients of one outcome only,
     `temporal.json` has a reason and there are no predictions.
 
@@ -60,7 +64,9 @@ def run(
     Raises:
         NestError: the inputs do not belong together.
     """
-    remove_outputs(*(earlier_predictions(predictions, model) for model in MODELS))
+    remove_outputs(
+        out / EARLIER_LABELS, *(earlier_predictions(predictions, model) for model in ("nest", *MODELS))
+    )
     all_labels = Labels.read(labels)
     period = periods_of(subject_years, all_labels.subject_id)
     if period is None or all_labels.task.label_type != "bool":
@@ -68,9 +74,10 @@ def run(
         write_json(out / "temporal.json", {"reason": why})
         return
     earlier = earlier_periods(period, all_labels.split == "train")
-    table = all_labels.take(np.flatnonzero(np.isin(period, earlier) | (all_labels.split == "test")))
-    if (untrainable := untrainable_reason(table)) is not None:
-        write_json(out / "temporal.json", {"reason": f"of the earlier patients, {untrainable}"})
+    remaining = np.flatnonzero(np.isin(period, earlier) | (all_labels.split == "test"))
+    table = all_labels.take(remaining)
+    if (reason := untrainable_reason(table)) is not None:
+        write_json(out / "temporal.json", {"reason": f"of the earlier patients, {reason}"})
         return
     seqsets = SeqSets.read(seqset)
     fits: dict[str, Callable[[], np.ndarray | None]] = {
@@ -85,6 +92,9 @@ def run(
             file = earlier_predictions(predictions, model)
             write_scores(file, table, model, probability)
             result |= {f"earlier_{model}_{name}": value for name, value in headline(evaluate(file)).items()}
+    schema, metadata = labels_schema("bool"), {"task": table.task.model_dump_json()}
+    rows = read_table(labels, schema).take(remaining)
+    write_table(rows, out / EARLIER_LABELS, schema, made_by="temporal", metadata=metadata)
     write_json(out / "temporal.json", {"earlier": earlier})
     telemetry.result(result)
 

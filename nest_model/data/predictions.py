@@ -123,9 +123,16 @@ def yardstick_predictions(predictions: Path, name: str) -> Path:
     return predictions if name == YARDSTICKS[0] else predictions.parent / name / predictions.name
 
 
+EARLIER = "earlier"
+"""The folder of what was trained on earlier patients, below that of the yardsticks."""
+
+EARLIER_LABELS = "earlier_labels.parquet"
+"""Labels without the later training and validation patients, in the folder of the yardsticks' models."""
+
+
 def earlier_predictions(predictions: Path, model: str) -> Path:
     """Return the path of the predictions of a model trained on earlier patients, given that of the yardsticks'."""
-    return predictions.parent / "earlier" / model / predictions.name
+    return predictions.parent / EARLIER / model / predictions.name
 
 
 def read_predictions(path: Path) -> Predictions:

@@ -77,5 +77,5 @@ def _for_whom_worse(task: Mapping[str, Any]) -> str:
         if group["gap"]["high"] < 0
     ]
     if not worse:
-        return f"No gap in NEST's AUROC has an interval below 0, of {len(gaps)} compared subgroups."
-    return f"NEST's AUROC is lower for {'; '.join(worse)} ({len(worse)} of {len(gaps)} compared subgroups)."
+        return f"Compared subgroups: {len(gaps)}; none has an interval of its gap in NEST's AUROC below 0."
+    return f"NEST's AUROC is lower for {'; '.join(worse)}. Compared subgroups: {len(gaps)}."

@@ -17,7 +17,7 @@ from schemas.layout import Layout
 
 METRIC = "auroc"
 ALL_YEARS = ("nest", "probe", "lightgbm")
-EARLIER_YEARS = ("probe", "lightgbm")
+EARLIER_YEARS = ("nest", "probe", "lightgbm")
 
 
 def periods(layout: Layout, cohort: str, models: Mapping[str, Predictions]) -> dict[str, Any] | None:
