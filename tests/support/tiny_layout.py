@@ -12,6 +12,7 @@ from schemas.tables.code_names import CODE_NAMES
 from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SUBJECTS
 from schemas.tables.labels import Features, Task, labels_schema
 from schemas.tables.seqset import SEQSET
+from schemas.tables.subject_years import SUBJECT_YEARS
 from schemas.tables.vocab import SPECIALS, VOCAB
 
 COHORT = "mimic_mortality"
@@ -53,6 +54,7 @@ def tables() -> Tables:
         "seqset": seqset,
         "code_names": [{"vocab": "icd10cm", "code": "I10", "name": "Essential (primary) hypertension"}],
         "labels": labels,
+        "subject_years": [{"subject_id": row["subject_id"], "years": "2011 - 2013"} for row in subjects],
     }
 
 
@@ -68,6 +70,7 @@ def write(rows: Tables, root: Path, task: Task | None = None) -> Layout:
         "seqset": (layout.seqset / "shard-0.parquet", SEQSET),
         "code_names": (layout.code_names, CODE_NAMES),
         "labels": (layout.labels(COHORT), labels_schema(task.label_type)),
+        "subject_years": (layout.subject_years, SUBJECT_YEARS),
     }
     for name, (path, schema) in places.items():
         table = pa.Table.from_pylist(rows[name], schema=schema)

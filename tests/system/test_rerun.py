@@ -19,7 +19,7 @@ from schemas.cards import step_of
 from schemas.rules import DataRules
 from tests.support.commands import ROOT, SMALL, Run
 
-ETL = {"raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset"}
+ETL = {"raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset", "subject_years"}
 COHORTS = [
     f"mimic_{name}"
     for name in ("mortality", "readmission", "readmission_any", "long_stay", "icd_chapter", "icd_category")

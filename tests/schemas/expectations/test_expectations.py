@@ -174,6 +174,8 @@ FAULTS_OF_THE_WHOLE: list[tuple[str, Change, set[str]]] = [
     ("drug_lookup", lambda rows: rows.append(dict(rows[0])), {"name_is_unique"}),
     ("code_names", set_values("name", " Hypertension"), {"name_is_trimmed_and_not_empty"}),
     ("code_names", lambda rows: rows.append(dict(rows[0])), {"vocab_and_code_is_unique"}),
+    ("subject_years", set_values("years", "2011"), {"years_are_a_range"}),
+    ("subject_years", lambda rows: rows.append(dict(rows[0])), {"subject_id_is_unique"}),
     ("vocab", set_values("token", "DX:I10", row=6), {"token_is_unique", "token_begins_with_its_kind"}),
     ("vocab", set_values("token_id", 99, row=FIRST_DECILE + 9), {"ids_have_no_gaps"}),
     ("vocab", set_values("token", "[BOS]"), {"specials_come_first"}),
