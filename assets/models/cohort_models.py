@@ -154,13 +154,16 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
                 context, pipes, layout, "yardsticks", cohort, "yardsticks", options, paths, temporal
             )
         removals = {"removals": {"model": layout.model(f"{cohort}_nest"), "threads": 1}}
-        training = FineTuningOptions.from_text(settings.finetuning).unfrozen().flags()
-        key_options = options | training  # the key does not depend on the further seeds
-        training |= seed_flags(settings)
+        training = FineTuningOptions.from_text(settings.finetuning)
 
-        def finetuned(model: str, out: Path, file: Path, labels: Path, **start: str) -> dict[str, float]:
+        def finetuned(
+            folder: str, file: Path, labels: Path, options_used: FineTuningOptions, **start: str
+        ) -> dict[str, Any]:
+            # the key depends neither on the further seeds nor on the pretrained weights
+            exclude = ("nest", f"{cohort}_nest", f"{cohort}_lightgbm")
             arguments = {
-                **training,
+                **options_used.flags(),
+                **seed_flags(settings),
                 **start,
                 "seed": settings.seed,
                 "threads": 1,  # two steps run at the same time
@@ -168,20 +171,18 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
                 "labels": labels,
                 "seqset": layout.seqset,
                 "predictions": file,
-                "key": step_key(
-                    layout, key_options, exclude=("nest", f"{cohort}_nest", f"{cohort}_lightgbm")
-                ),
+                "key": step_key(layout, options | options_used.flags(), exclude=exclude),
             }
-            card = result_card(run_nest_model(context, pipes, out, "finetune", *flags(arguments)))
-            return {f"{model}_{metric}": value for metric, value in card.metrics.items()}
+            card = result_card(run_nest_model(context, pipes, models / folder, "finetune", *flags(arguments)))
+            return {f"{folder}_{name}": value for name, value in card.metrics.items()}
 
         def train_more() -> Mapping[str, float]:
             file = yardstick_predictions(predictions, WITHOUT_PRETRAINING)
-            labels, out = layout.labels(cohort), models / WITHOUT_PRETRAINING
-            metrics = finetuned(WITHOUT_PRETRAINING, out, file, labels, start="fresh")
+            labels = layout.labels(cohort)
+            metrics = finetuned(WITHOUT_PRETRAINING, file, labels, training.unfrozen(), start="fresh")
             if (models / EARLIER_LABELS).exists():
                 file = earlier_predictions(predictions, "nest")
-                metrics |= finetuned("earlier_nest", models / EARLIER, file, models / EARLIER_LABELS)
+                metrics |= finetuned(EARLIER, file, models / EARLIER_LABELS, training)
             return metrics
 
         return _task_model(
@@ -194,7 +195,7 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             options,
             paths,
             temporal | removals,
-            training_flags=training,
+            training_flags=training.flags() | seed_flags(settings),
             train_more=train_more,
         )
 

@@ -13,6 +13,7 @@ import pytest
 from assets.models import cohort_models, common, pretrain
 from assets.resources import Workspace
 from assets.runtime.code_version import ROOT, code_version
+from nest_model.data.predictions import EARLIER_LABELS
 from schemas.cards import StepCard
 from schemas.errors import NestError
 from tests.support.factories.world import make_world
@@ -130,7 +131,7 @@ def test_all_yardsticks_train_an_unfrozen_nest_without_pretraining(
     layout = Workspace(data_dir=str(tmp_path)).layout("mimic")
     layout.cards.mkdir()
     of_cohort = (f"mimic_mortality_{step_name}" for step_name in ("labels", "nest", "lightgbm"))
-    for step in ("subjects", "vocab", "seqset", "nest", *of_cohort):
+    for step in ("subjects", "vocab", "seqset", "subject_years", "nest", *of_cohort):
         StepCard(step=step, contract="any/1", key="made", content=step).write(layout.cards)
     commands: list[tuple[Path, str, dict[str, str]]] = []
 
@@ -153,7 +154,7 @@ def test_all_yardsticks_train_an_unfrozen_nest_without_pretraining(
         return event.step_materialization_data.materialization.metadata
 
     assert "without_pretraining_auroc" not in metadata()
-    assert [command for _, command, _ in commands] == ["yardsticks"]
+    assert [command for _, command, _ in commands] == ["yardsticks", "temporal"]
 
     every = {"yardsticks": "all", "finetuning": "epochs=2 freeze=swe"}
     assert metadata(**every)["without_pretraining_auroc"].value == 0.75
@@ -166,6 +167,16 @@ def test_all_yardsticks_train_an_unfrozen_nest_without_pretraining(
     StepCard(step="nest", contract="any/1", key="made", content="another pretraining").write(layout.cards)
     metadata(**every)
     assert commands[-1][2]["--key"] == arguments["--key"], "the key must not depend on the pretrained weights"
+    labels = layout.model("mimic_mortality_yardsticks") / EARLIER_LABELS
+    labels.touch()  # as `temporal` writes it
+    StepCard.remove(layout.cards, "mimic_mortality_yardsticks")
+    assert metadata(**every)["earlier_auroc"].value == 0.75
+    assert [out.name for out, command, _ in commands if command == "finetune"] == [
+        "without_pretraining",
+        "earlier",
+    ]
+    assert commands[-1][2]["--labels"] == str(labels)
+    assert commands[-1][2]["--freeze"] == "swe", "trained as NEST on all years"
 
 
 def test_further_seeds_are_passed_to_trainings_and_change_no_key(
