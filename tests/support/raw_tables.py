@@ -61,6 +61,7 @@ def make_tables(seed: int, patients: int = 60) -> dict[str, tuple[list[str], lis
                 "dischtime",
                 "deathtime",
                 "admission_type",
+                "discharge_location",
                 "insurance",
                 "language",
                 "race",
@@ -119,7 +120,9 @@ def make_tables(seed: int, patients: int = 60) -> dict[str, tuple[list[str], lis
         flag = int(chance.random() < 0.1)
         is_timed = flag and hadm % 5  # for the others, only the flag records the death
         dead = start + (end - start) * (hadm % 3) / 2 if is_timed else ""
-        add["admissions"]([subject, hadm, start, discharge, dead, "URGENT", "Other", "?", "WHITE", flag])
+        add["admissions"](
+            [subject, hadm, start, discharge, dead, "URGENT", "HOME", "Other", "?", "WHITE", flag]
+        )
     lab, sequence, pharmacy = 0, 0, 0
     for subject, hadm, start, _ in stays:
         for place in range(chance.randint(0, 24)):

@@ -83,14 +83,16 @@ def encounters(admissions: pl.DataFrame, patients: pl.DataFrame) -> RowsAndFlow:
             "Correct those rows or leave them out."
         )
     years = pl.col("anchor_age") + pl.col("admittime").dt.year() - pl.col("anchor_year")
+    has_end = pl.col("dischtime") > pl.col("admittime")
+    died, place = pl.col("hospital_expire_flag") == 1, pl.col("discharge_location")
     stays = with_patients.sort("subject_id", "admittime", "hadm_id").select(
         "subject_id",
         encounter_id="hadm_id",
         start="admittime",
-        end=pl.when(pl.col("dischtime") > pl.col("admittime")).then("dischtime"),
+        end=pl.when(has_end).then("dischtime"),
         type=pl.lit(None, TEXT),
-        discharge_status=pl.lit(None, TEXT),
-        died=pl.col("hospital_expire_flag") == 1,
+        discharge_status=pl.when(has_end, ~died, place != "DIED").then(place),
+        died=died,
         death_time="deathtime",
         age_years=years.cast(NUMBER),
         race="race",

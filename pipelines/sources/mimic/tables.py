@@ -38,6 +38,7 @@ TABLES: dict[str, Table] = {
             "dischtime": TIME,
             "deathtime": TIME,
             "admission_type": TEXT,
+            "discharge_location": TEXT,
             "insurance": TEXT,
             "race": TEXT,
             "hospital_expire_flag": INTEGER,
