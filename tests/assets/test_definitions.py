@@ -5,13 +5,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.cohorts import COHORT_FOLDER, unreadable_cohort_asset
+from assets.cohorts import COHORT_FOLDER, labels_asset, unreadable_cohort_asset
 from assets.definitions import build, defs
 from assets.metadata import card_metadata, column_schema
 from nest_model.evidence.rows import Names, all_rows
 from nest_model.next_set.system import names as system_names
 from schemas.cards import Flow, StepCard
-from schemas.cohort import read_folder
+from schemas.cohort import parse_cohort, read_folder
 from schemas.sources import sources
 from schemas.tables.events import EVENTS
 
@@ -251,3 +251,22 @@ def test_every_scientific_check_is_blocking():
     }
     labels = {spec.asset_key.to_user_string() for spec in specs if spec.name == "no_feature_after_prediction"}
     assert labels == {f"{cohort}_labels" for cohort in COHORTS}
+
+
+def test_labels_of_a_cohort_depend_on_the_file_of_a_cohort_it_names(tmp_path):
+    text = (COHORT_FOLDER / "mimic_readmission_any.yaml").read_text()
+    named, outer = tmp_path / "named.yaml", tmp_path / "outer.yaml"
+    outer.write_text(
+        text.replace("cohort: mimic_readmission_any", "cohort: outer").replace(
+            "require:\n", "require:\n  - named: {in_cohort: named}\n"
+        )
+    )
+
+    def code_version():
+        named.write_text(text.replace("cohort: mimic_readmission_any", "cohort: named"))
+        (asset,) = labels_asset("mimic", parse_cohort(outer)).code_versions_by_key.values()
+        return asset
+
+    before = code_version()
+    text = text.replace("keep: every", "keep: first")
+    assert code_version() != before

@@ -151,6 +151,45 @@ def test_column_without_values_is_refused_with_its_line(tmp_path):
         write_labels(cohort, layout, PRESETS["default"])
 
 
+SENTENCES = {
+    "not one of them": (
+        {"not": {"any_of": ["index_alive", NO]}},
+        "it is not so that ((the patient leaves it alive) or (there is a code of heart by the prediction))",
+    ),
+    "two of three": (
+        {"at_least": 2, "of": ["index_alive", NO, {"index_is": {"sex": "F", "admission_type": ["A", "B"]}}]},
+        "at least 2 of these hold: (the patient leaves it alive), (there is a code of heart by the prediction), "
+        "(it is an encounter with admission type A or B and sex F)",
+    ),
+    "old": (
+        {"index_age": ["75 years", "130 years"]},
+        "it starts at an age from 75 years to under 130 years",
+    ),
+    "last": (
+        {"lab": "heart", "between": ["1 g", "2 g"], "which": "last", "before": "predict_at"},
+        "the last value of heart known by the prediction is from 1 g to 2 g",
+    ),
+    "often": (
+        {
+            "lab": "heart",
+            "above": "2 g",
+            "times": "3 in 1 day",
+            "after": "index.start",
+            "before": "predict_at",
+        },
+        "there are 3 values of heart above 2 g within 1 day of one another, taken after the start of the index "
+        "encounter and known by the prediction",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_condition_in_english(name):
+    condition, sentence = SENTENCES[name]
+    lines = in_english(parse({"require": [{name: condition}]}))
+    assert f"  - {name}: unless {sentence}" in lines
+
+
 # --- a cohort inside a cohort
 
 

@@ -95,9 +95,10 @@ def without_other_requirements(random):
 def test_random_cohorts_exercise_every_outcome_both_ways():
     """If the worlds were empty, or no outcome ever true, agreement would mean nothing."""
     outcomes = set()
-    for seed in range(200):
+    for seed in range(80):
         random = Random(seed)
-        tables, cohort = world(random), random_case(random, without_other_requirements)
+        make = without_other_requirements if seed % 8 else episodes_spec
+        tables, cohort = world(random), random_case(random, make)
         labels = derive(cohort, Tables(*(table.lazy() for table in tables), cohort.codes), PRESETS["default"])
         outcomes |= {(type(cohort.outcome).__name__, bool(label)) for label in labels.rows["label"].to_list()}
     outcome_names = (
