@@ -23,6 +23,7 @@ from assets.models.next_basket import next_basket_assets
 from assets.models.pretrain import pretraining_asset
 from assets.models.report import cohort_report_asset, report_asset
 from assets.resources import Workspace
+from assets.runtime.console import console
 from assets.runtime.executor import exclusive_executor
 from assets.runtime.instance import RefusedRunError
 from assets.runtime.sqlite_history import relax_sqlite_sync
@@ -93,6 +94,7 @@ def build(folder: Path) -> dg.Definitions:
         jobs=[*jobs(), *(cohort_job(cohort.cohort) for cohort in cohorts)],
         resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
         executor=exclusive_executor,
+        loggers={"console": console},
     )
 
 

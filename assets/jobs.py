@@ -9,8 +9,6 @@ from schemas.sources import SourceSpec, sources
 
 Job = Any  # Dagster's unresolved job, whose class is not public
 
-CONSOLE = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}  # Dagster's own events stay in the UI
-
 
 def chain_jobs(spec: SourceSpec) -> list[Job]:
     """Return `<source>_full`, `_etl`, `_pretrain` and, where there are cohorts, `_finetune`."""
@@ -38,7 +36,7 @@ def chain_jobs(spec: SourceSpec) -> list[Job]:
             "The paper's table on this data: its systems and ablations beside NEST and counting, on one page.",
         )
     return [
-        dg.define_asset_job(f"{source}_{name}", selection, description=description, config=CONSOLE)
+        dg.define_asset_job(f"{source}_{name}", selection, description=description)
         for name, (selection, description) in stretches.items()
     ]
 
@@ -49,12 +47,11 @@ def cohort_job(cohort: str) -> Job:
         f"cohort_{cohort}",
         dg.AssetSelection.assets(*(f"{cohort}_{suffix}" for suffix in COHORT_STEPS)),
         description=f"Labels, checks, models and page of {cohort}, on shards and a pretrained NEST that are there.",
-        config=CONSOLE,
     )
 
 
 FETCH = [
-    dg.define_asset_job(name, dg.AssetSelection.assets(asset), description=description, config=CONSOLE)
+    dg.define_asset_job(name, dg.AssetSelection.assets(asset), description=description)
     for name, asset, description in (
         ("fetch_mimic_demo", "mimic_demo_files", "MIMIC-IV's open demo from PhysioNet, verified."),
         ("fetch_crosswalks", "crosswalk_files", "CMS's mappings, and GSN → ATC from NEST_GSN_ATC_URL."),

@@ -6,7 +6,8 @@ Assets, tables and files have the same names: `mimic_events` is `<data>/mimic/ev
 from dataclasses import dataclass
 from pathlib import Path
 
-DOWNLOADS = "downloads"
+DOWNLOADS, LOGS = "downloads", "logs"
+"""Folders beside those of the sources: fetched input, and the messages of each run."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dagster._core.errors import DagsterPipesExecutionError
 from sqlalchemy.exc import SQLAlchemyError
 
 from schemas.errors import NestError
-from schemas.io.progress import progress_line
+from schemas.io.progress import METRICS_MARK, progress_line
 
 POLL_SECONDS = 1.0
 log = logging.getLogger("nest.child")
@@ -128,7 +128,9 @@ def event_message(event: dict[str, Any]) -> str:
         case "progress":
             names = ("stage", "step", "total", "unit", "rate", "seconds_left")
             metrics = _format_metrics(event.get("metrics", {}))
-            return progress_line(*(event[name] for name in names)) + (f" · {metrics}" if metrics else "")
+            return progress_line(*(event[name] for name in names)) + (
+                f"{METRICS_MARK}{metrics}" if metrics else ""
+            )
         case "evaluation":
             return f"epoch {event['epoch'] + 1}: {_format_metrics(event['metrics'])}"
         case "trial":

@@ -22,6 +22,7 @@ from dagster._core.executor.multiprocess import MultiprocessExecutor
 from assets.cohort_files import FAULTS
 from assets.resources import has_gpu
 from assets.results import command, written_to
+from assets.runtime.console import Console, log_file
 from assets.runtime.instance import ENVIRONMENT_TAG, NestInstance, holder_tags, report_dead_runs, workspace_of
 from assets.runtime.materialize import errors_as_failures
 from schemas.io.lock import hold_until_exit, sole_writer
@@ -74,13 +75,21 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                         workspace.pull(source)
                 os.environ[JOB_VARIABLE] = plan_context.job_name
                 is_complete = False
+                steps = Console(
+                    log_file(plan_context.job_name, run_id),
+                    len(execution_plan.step_keys_to_execute),
+                    check_steps(execution_plan),
+                )
                 try:
                     failures = 0
-                    for event in super().execute(plan_context, execution_plan):
-                        failures += event.is_step_failure
-                        yield event
+                    with steps:
+                        for event in super().execute(plan_context, execution_plan):
+                            failures += event.is_step_failure
+                            steps.handle(event)
+                            yield event
                     is_complete = not failures
                 finally:  # also where the run is interrupted
+                    plan_context.log.info(steps.summary())
                     if not is_complete:
                         resume = command(workspace.fetching, f".venv/bin/python -m assets.resume {run_id}")
                         plan_context.log.info(f"to resume this run: {resume}")
@@ -123,6 +132,15 @@ def sources_in_run(plan_context: PlanOrchestrationContext, execution_plan: Execu
     }
     specs = sources()
     return {source for group in groups if group in specs for source in (group, *specs[group].reads)}
+
+
+def check_steps(execution_plan: ExecutionPlan) -> list[str]:
+    """Return the steps of a run that make no asset: its asset checks."""
+    return [
+        step.key
+        for step in execution_plan.steps
+        if not any(output.properties.asset_key for output in step.step_outputs)
+    ]
 
 
 def assets_with_sources(

@@ -67,6 +67,7 @@ class NestInstance(dg.DagsterInstance):
                 raise RefusedRunError(str(error)) from None
             report_dead_runs(self, folder)
             fields["tags"] = _with_folder_tag(fields.get("tags"), folder)
+            fields["run_config"] = _with_console(fields.get("run_config"))
         return super().create_run_for_job(job_def, *args, **fields)
 
     def create_run(self, **fields: Any) -> dg.DagsterRun:
@@ -77,7 +78,7 @@ class NestInstance(dg.DagsterInstance):
         """
         _refuse_folder_settings(fields["run_config"])
         fields["tags"] = _with_folder_tag(fields["tags"], Settings(mimic_dir=None).data_folder)
-        return super().create_run(**fields)
+        return super().create_run(**fields | {"run_config": _with_console(fields["run_config"])})
 
     def create_reexecuted_run(self, *, parent_run: dg.DagsterRun, **fields: Any) -> dg.DagsterRun:
         """Record a run that re-executes another and is to wait in the queue; see `create_run`."""
@@ -129,6 +130,11 @@ def _with_folder_tag(tags: Mapping[str, Any] | None, folder: Path) -> dict[str, 
     return {name: value for name, value in (tags or {}).items() if name not in run_tags} | {
         FOLDER_TAG: str(folder)
     }
+
+
+def _with_console(run_config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a run's config with our logger (`console.py`); without any, Dagster prints by its own."""
+    return {"loggers": {"console": {}}} | dict(run_config or {})
 
 
 def _hold(folder: Path) -> None:

@@ -20,7 +20,7 @@ from schemas.io.outputs import mark_all, read_mark
 from schemas.layout import Layout
 from schemas.suppress import disclosing
 
-RAW = "raw"
+RAW, UNCHANGED = "raw", "unchanged: nothing to do"
 WITHOUT_SPLITS = {"subjects": "people"}
 """For a step that reads the patients but not their splits: a changed split does not redo it."""
 
@@ -68,7 +68,7 @@ def cached_step(
         and card.key == key
         and card.content == card.content_of(_files(layout, outputs))
     ):
-        context.log.info("unchanged: nothing to do")
+        context.log.info(UNCHANGED)
         context.add_asset_metadata({"unchanged": "nothing to do: code, rules and input are as they were"})
         return card if card.stamps == stamps else _save(layout, card, stamps=stamps)
     _mark_unmarked_folders(layout, card)

@@ -1,10 +1,15 @@
 """Format the progress line of a long step, the same way in every room."""
 
+import re
+
+METRICS_MARK = " | "
+"""Stands between the progress and the metrics of a line; a terminal shows only what is before it."""
+
 
 def progress_line(
     stage: str, completed_units: float, total: float, unit: str, per_second: float, seconds_left: float | None
 ) -> str:
-    """Return `stage: 1,200 of 5,000 rows, 300 rows/s, 13 s left`; rates under ten have two digits.
+    """Return `stage: 24 % of 5,000 rows · 300 rows/s · 13 s left`; rates under ten have two digits.
 
     Args:
         stage: the name of the work.
@@ -14,6 +19,20 @@ def progress_line(
         per_second: units completed per second.
         seconds_left: estimated time left; None: not known yet.
     """
-    remaining = "?" if seconds_left is None else f"{seconds_left:,.0f}"
+    share = 100 * completed_units / total if total else 100.0
+    remaining = "time left unknown" if seconds_left is None else f"{format_seconds(seconds_left)} left"
     pace = f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
-    return f"{stage}: {completed_units:,} of {total:,} {unit}, {pace} {unit}/s, {remaining} s left"
+    return f"{stage}: {share:.0f} % of {total:,} {unit} · {pace} {unit}/s · {remaining}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration for people: `42 s`, `15 min`, `2 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def is_progress(message: str) -> bool:
+    """Return whether a message is a `progress_line`."""
+    return re.match(r"[^:]+: \d+ % of [\d,]+ ", message) is not None

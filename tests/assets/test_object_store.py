@@ -20,6 +20,7 @@ from assets.sources.common import source_assets
 from pipelines.synthetic.mimic.write import write_mimic
 from schemas.cards import StepCard
 from schemas.errors import NestError, WriteError
+from schemas.layout import LOGS
 from tests.support.commands import BIN, ROOT, environment, free_port, run
 
 MIMIC_ASSETS = source_assets("mimic")
@@ -104,8 +105,12 @@ def contents(files: s3fs.S3FileSystem) -> dict[str, bytes]:
 
 
 def on_disk(folder: Path) -> dict[str, bytes]:
-    """Return the files of a data folder that belong in a store: all but `.gitignore`."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".gitignore")
+    """Return the files of a data folder that belong in a store: all but `.gitignore` and the logs."""
+    files = (
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".gitignore" and LOGS not in path.parts
+    )
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
@@ -283,4 +288,4 @@ def test_killed_run_on_an_object_store_is_resumed(s3, tmp_path):
     assert resumed_run.returncode == 0, resumed_run.output[-3000:]
     assert {"mimic/cards/events.card.json", "mimic/encounters.parquet"} <= set(contents(s3))
     second_run = run(*command, chain, folder=tmp_path, **settings)
-    assert second_run.output.count("unchanged: nothing to do") == 4, "the resumed steps must be kept"
+    assert second_run.log.count("unchanged: nothing to do") == 4, "the resumed steps must be kept"

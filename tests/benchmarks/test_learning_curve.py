@@ -261,7 +261,7 @@ def test_killed_curve_resumes_to_the_same_scores(tmp_path):
         assert stored_scores(killed_folder) == {}
     last = run(*arguments(killed_folder), folder=killed_folder, **SMALL)
     assert last.returncode == 0, last.output
-    assert "unchanged: nothing to do" in last.output
+    assert "unchanged: mimic_raw" in last.output
     assert run(*arguments(whole_folder), folder=whole_folder, **SMALL).returncode == 0
     resumed_scores, whole_scores = stored_scores(killed_folder), stored_scores(whole_folder)
     assert set(resumed_scores) == set(MODELS)

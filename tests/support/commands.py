@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from schemas.layout import LOGS
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.prefix) / "bin"
 DEMO = ROOT.parent / "shared" / "data" / "mimic-iv-demo-2.2"
@@ -30,6 +32,12 @@ class Run:
     output: str
     data: Path
     storage: Path
+
+    @property
+    def log(self) -> str:
+        """Return all messages of the last run on this data folder."""
+        files = (self.data / LOGS).glob("*.log")
+        return max(files, key=lambda path: path.stat().st_mtime_ns).read_text()
 
 
 def environment(folder: Path, **settings: str) -> dict[str, str]:

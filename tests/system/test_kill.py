@@ -120,7 +120,7 @@ def test_killed_run_is_resumed_with_the_settings_of_the_start(full_run: Run, tmp
     resumed_run = run("python", "-m", "assets.resume", folder=tmp_path)  # the number of patients is not given
 
     assert resumed_run.returncode == 0, resumed_run.output[-2000:]
-    assert "mimic_raw - unchanged: nothing to do" in resumed_run.output
+    assert "mimic_raw: unchanged: nothing to do" in resumed_run.log
     started_steps = steps_of_last_run(tmp_path / "dagster", dg.DagsterEventType.STEP_START)
     assert started_steps & finished_steps == {"mimic_raw"}, "only the input is hashed again"
     assert "mimic_events" in started_steps

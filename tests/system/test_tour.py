@@ -54,7 +54,7 @@ def test_training_progress_is_logged_and_observed(instance: dg.DagsterInstance, 
     losses = [record.asset_observation.metadata["val_loss"].value for record in observations]
     assert len(losses) >= 2
     assert all(loss > 0 for loss in losses)
-    assert re.search(r"mimic_nest - .*epoch 1: .*val_loss", full_run.output)
+    assert re.search(r"mimic_nest: epoch 1: .*val_loss", full_run.log)
 
 
 def test_model_page_has_the_model_card_and_rounded_metrics(instance: dg.DagsterInstance):

@@ -1,8 +1,6 @@
 """Writes the synthetic Instacart, drawn in blocks of users and sorted by order_id like the download."""
 
 import gzip
-import logging
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pipelines.engine.progress import StepProgress
 from pipelines.synthetic.draw import stream
 from pipelines.synthetic.instacart.baskets import OrderLines, draw_lines
 from pipelines.synthetic.instacart.catalog import ProductCatalog, make_catalog
@@ -23,9 +22,6 @@ USERS_PER_BLOCK = 4_096
 ROWS_PER_WRITE = 1_000_000
 PRODUCT_FILES = {0: "order_products__prior", 1: "order_products__train", 2: "held_out"}
 EVAL_SETS = ("prior", "train", "test")
-SECONDS_BETWEEN_LINES = 10.0
-
-log = logging.getLogger("nest")
 
 
 def write_instacart(folder: Path, *, users: int, seed: int, gzip_files: bool = False) -> dict[str, int]:
@@ -44,7 +40,7 @@ def write_instacart(folder: Path, *, users: int, seed: int, gzip_files: bool = F
     is_test = stream(seed, 0, "instacart split").random(users) < TEST_SHARE
     order_ids = (stream(seed, 0, "instacart ids").permutation(per_user.sum()) + 1).astype(np.int32)
     orders, lines = [], []
-    start_time = last_log = time.monotonic()
+    progress = StepProgress("synthetic Instacart", "users", users)
     for block, start in enumerate(range(0, users, USERS_PER_BLOCK)):
         users_of_block = slice(start, min(start + USERS_PER_BLOCK, users))
         block_orders = draw_orders(per_user[users_of_block], stream(seed, block, "instacart rhythm"))
@@ -53,13 +49,7 @@ def write_instacart(folder: Path, *, users: int, seed: int, gzip_files: bool = F
         block_lines = draw_lines(block_orders, catalog, stream(seed, block, "instacart baskets"))
         orders.append(_orders_table(block_orders, ids, is_test[users_of_block], first_user=start + 1))
         lines.append(_lines_table(block_lines, ids))
-        if time.monotonic() - last_log > SECONDS_BETWEEN_LINES:
-            last_log = time.monotonic()
-            rate = users_of_block.stop / (last_log - start_time)
-            log.info(
-                "synthetic Instacart: %s of %s users, %s users/s, %.0f s left",
-                f"{users_of_block.stop:,}", f"{users:,}", f"{rate:,.0f}", (users - users_of_block.stop) / rate,
-            )  # fmt: skip
+        progress.advance(users_of_block.stop - start)
     return _write(folder, catalog, pl.concat(orders), pl.concat(lines, rechunk=True), gzip_files=gzip_files)
 
 

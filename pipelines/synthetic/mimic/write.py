@@ -1,12 +1,11 @@
 """Writes the synthetic MIMIC-IV: block by block into temporary files, which are put in place at the end."""
 
-import logging
-import time
 from collections import Counter
 from pathlib import Path
 
 import polars as pl
 
+from pipelines.engine.progress import StepProgress
 from pipelines.sources.mimic.checksums import ROWS, write_rows
 from pipelines.sources.mimic.tables import DICTIONARIES
 from pipelines.synthetic.catalog import CROSSWALKS, read
@@ -18,10 +17,6 @@ from schemas.contract import contract_name, write_table
 from schemas.errors import InputError
 from schemas.io.outputs import refuse_foreign, refuse_foreign_files, refuse_other_table, replace_outputs
 from schemas.tables.planted import PLANTED
-
-log = logging.getLogger("nest")
-
-SECONDS_BETWEEN_LINES = 5.0
 
 
 def write_mimic(
@@ -60,7 +55,7 @@ def _write(out: Path, truth_file: Path, patients: int, volume: Volume, seed: int
     paths = {name: out / "hosp" / f"{name}.csv.gz" for name in (*TABLES, *DICTIONARIES)}
     paths |= {name: out / "vocab" / f"{name}.csv.gz" for name in CROSSWALKS}
     rows: Counter[str] = Counter()
-    truths, progress = [], _Progress(patients)
+    truths, progress = [], StepProgress("synthetic MIMIC-IV", "patients", patients)
     for folder in (out / "hosp", out / "vocab"):
         refuse_foreign(folder)
     refuse_foreign_files([out / ROWS])
@@ -75,7 +70,7 @@ def _write(out: Path, truth_file: Path, patients: int, volume: Volume, seed: int
                     file.write(member)
             rows.update(block.rows)
             truths.append(block.planted_rows)
-            progress.report(block.patients, rows.total())
+            progress.advance(block.patients)
         for name in (*DICTIONARIES, *CROSSWALKS):
             table = read(name)
             parts[name].write_bytes(compress_csv(table, header=True))
@@ -92,27 +87,3 @@ def _write_planted(truths: list[pl.DataFrame], truth_file: Path) -> None:
     truth = pl.concat(truths).sort("cohort", "subject_id", "encounter_id")
     as_text = truth.with_columns(pl.col("cohort").cast(pl.String))
     write_table(as_text.to_arrow(), truth_file, PLANTED, made_by="synthetic MIMIC-IV")
-
-
-class _Progress:
-    """Logs progress, rate and time left of a run that takes over ten seconds."""
-
-    def __init__(self, patients: int) -> None:
-        self._patients, self._done = patients, 0
-        self._began = self._said = time.monotonic()
-
-    def report(self, patients: int, rows: int) -> None:
-        self._done += patients
-        now = time.monotonic()
-        seconds = now - self._began
-        seconds_left = seconds / self._done * (self._patients - self._done)
-        if seconds + seconds_left > 10 and (now - self._said > SECONDS_BETWEEN_LINES or not seconds_left):
-            self._said = now
-            log.info(
-                "synthetic MIMIC-IV: %s of %s patients, %s rows, %s rows/s, %.0f s left",
-                f"{self._done:,}",
-                f"{self._patients:,}",
-                f"{rows:,}",
-                f"{rows / seconds:,.0f}",
-                seconds_left,
-            )

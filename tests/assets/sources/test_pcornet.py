@@ -58,7 +58,7 @@ def test_job_of_one_cohort_reuses_existing_outputs(full: Run, tmp_path: Path):
         NEST_SYNTHETIC_CHILDREN="400",
     )
     assert result.returncode == 0, result.output[-3000:]
-    assert set(re.findall(r"(\w+) - unchanged: nothing to do", result.output)) == {
+    assert set(re.findall(r"(\w+): unchanged: nothing to do", result.log)) == {
         f"pcornet_autism_{step}" for step in COHORT_STEPS
     }
     assert result.output.splitlines()[-1].endswith("reports/pcornet_autism/report.html")

@@ -499,7 +499,7 @@ def test_extraction_logs_rate_and_time_left(
         extract(Dump(cdm), tmp_path)
     lines = [record.getMessage() for record in caplog.records]
     assert any(
-        re.fullmatch(r"extract VITAL: [\d,]+ of [\d,]+ rows, [\d,.]+ rows/s, \d+ s left", line)
+        re.fullmatch(r"extract VITAL: \d+ % of [\d,]+ rows · [\d,.]+ rows/s · \d+ (s|min) left", line)
         for line in lines
     )
 

@@ -1,0 +1,247 @@
+"""What a terminal shows of a run: where it is, about four times a minute, and each warning and error once.
+
+Every process of a run appends all its messages to one file in the data folder (`RunLog`). The run's process reads that
+file and prints a digest of it (`Console`), so that steps which run at once share one terminal. The UI has every message
+too, since this logger stands beside Dagster's own records and replaces none.
+"""
+
+import logging
+import multiprocessing
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import dagster as dg
+
+from assets.runtime.step_cache import UNCHANGED
+from schemas.io.progress import METRICS_MARK, format_seconds, is_progress
+from schemas.layout import LOGS
+from schemas.settings import Settings
+
+SECONDS_BETWEEN_LINES = 15.0
+STALE_SECONDS = 45.0
+"""Age after which a step's last message is shown with its age."""
+FEW_STEPS = 3
+"""A run of no more steps shows all their messages, not only where it is."""
+EVENT = "EVENT"
+"""The level of Dagster's own events in the file."""
+_LINE = re.compile(r"[\d-]+ [\d:]+ (?P<level>INFO|WARNING|ERROR|CRITICAL) (?P<step>\S+): (?P<message>.*)")
+
+
+def log_file(job: str, run_id: str) -> Path:
+    """Return the file with all messages of a run."""
+    name = f"{job.strip('_').lower()}_{run_id[:8]}.log"
+    return Settings(mimic_dir=None).data_folder / LOGS / name
+
+
+@dg.logger(description="The run's log file in the data folder, and short lines in the terminal.")
+def console(context: dg.InitLoggerContext) -> logging.Logger:
+    """Return the logger of one process of a run."""
+    logger = logging.Logger("nest.console", logging.DEBUG)
+    if context.run_id and context.job_def:
+        logger.addHandler(RunLog(log_file(context.job_def.name, context.run_id)))
+    return logger
+
+
+class RunLog(logging.Handler):
+    """Appends each message to the run's file; in the run's own process prints those of the run as a whole."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+        self._prints = multiprocessing.parent_process() is None  # a step's process leaves that to the run's
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one message; a full disk or a lost folder must not fail a step for the sake of a log line."""
+        meta = record.__dict__["dagster_meta"]
+        event, step = meta["dagster_event"], meta["step_key"]
+        text = _without_prefix(record.getMessage(), meta["orig_message"])
+        level = EVENT if event else record.levelname
+        try:
+            self._file.parent.mkdir(mode=0o700, exist_ok=True)
+            with self._file.open("a") as stream:
+                stream.write(
+                    f"{time.strftime('%Y-%m-%d %H:%M:%S')} {level} {step or meta['job_name']}: {text}\n"
+                )
+        except OSError:
+            self.handleError(record)
+        if self._prints and not step and record.levelno >= logging.INFO:
+            if not event:
+                say(text)
+            elif event.is_run_failure and not event.event_specific_data.first_step_failure_event:
+                say(f"error: {error_of(event)}")
+
+
+def _without_prefix(message: str, original: str) -> str:
+    """Return Dagster's text of a message from its own words on: also the error, without job, run and step."""
+    return message[max(message.find(original), 0) :]
+
+
+def say(text: str) -> None:
+    """Print one line with the time of day."""
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stderr.flush()
+
+
+@dataclass
+class _RunningStep:
+    """A step as the terminal knows it."""
+
+    name: str
+    began: float
+    heard_at: float
+    shown_at: float
+    message: str = ""
+
+    def line(self, now: float) -> str:
+        """Return how far the step is, and since when that is not news any more."""
+        if not self.message:
+            return f"{self.name}: {format_seconds(now - self.began)} so far"
+        age = now - self.heard_at
+        return f"{self.name} {self.message}" + (
+            f" ({format_seconds(age)} ago)" if age > STALE_SECONDS else ""
+        )
+
+
+class Console:
+    """Follows the steps of a run and prints where it is; `with` starts and ends it."""
+
+    def __init__(
+        self,
+        file: Path,
+        total_steps: int,
+        checks: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._file, self._total_steps, self._clock = file, total_steps, clock
+        self._checks = frozenset(checks)  # those of the steps that are asset checks
+        self._running: dict[str, _RunningStep] = {}
+        self._early: dict[str, list[tuple[str, str]]] = {}  # messages of steps not yet heard to have started
+        self._done: list[str] = []
+        self._failed: list[str] = []
+        self._printed_done = 0  # of the steps done, those a line has named
+        self._unchanged: set[str] = set()  # steps that had nothing to do again
+        self._with_error: set[str] = set()  # steps of which an error was printed
+        self._began = self._printed_at = clock()
+        self._position = file.stat().st_size if file.exists() else 0
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def __enter__(self) -> Self:
+        say(f"{self._total_steps} steps; every message: {self._file}")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        with self._lock:
+            self._read()
+            self._print_ended()
+
+    def handle(self, event: dg.DagsterEvent) -> None:
+        """Follow one of Dagster's events."""
+        with self._lock:
+            self._handle(event)
+
+    def _handle(self, event: dg.DagsterEvent) -> None:
+        now, step = self._clock(), event.step_key or ""
+        if event.is_step_start:
+            self._running[step] = _RunningStep(step, now, now, self._printed_at)
+            for level, message in self._early.pop(step, []):
+                self._hear(level, step, message)
+        elif event.is_step_success or event.is_step_failure:
+            self._read()  # what the step said last
+            self._running.pop(step, None)
+            (self._done if event.is_step_success else self._failed).append(step)
+            if event.is_step_failure and step not in self._with_error:
+                say(f"{self._place()} error: {step}: {error_of(event)}")
+
+    def summary(self) -> str:
+        """Return what became of the steps, in one line."""
+        took = format_seconds(self._clock() - self._began)
+        outcome = f"{len(self._done)} of {self._total_steps} steps done in {took}"
+        if not self._failed:
+            return outcome
+        not_started = self._total_steps - len(self._done) - len(self._failed)
+        rest = f"; {not_started} not started, which need it or come after it" if not_started else ""
+        return f"{outcome}; failed: {', '.join(self._failed)}{rest}"
+
+    def _follow(self) -> None:
+        while not self._stop.wait(1.0):
+            with self._lock:
+                self._read()
+                if self._clock() - self._printed_at >= SECONDS_BETWEEN_LINES:
+                    self._print()
+
+    def _print(self) -> None:
+        """Print the steps done since the last line, and the running step that was not shown for the longest."""
+        self._print_ended()
+        now = self._printed_at = self._clock()
+        if self._running:
+            step = min(self._running.values(), key=lambda running: running.shown_at)
+            step.shown_at = now
+            say(f"{self._place()} {step.line(now)} (run: {format_seconds(now - self._began)})")
+
+    def _print_ended(self) -> None:
+        unnamed = self._done[self._printed_done :]
+        done = self._in_short([step for step in unnamed if step not in self._unchanged])
+        unchanged = self._in_short([step for step in unnamed if step in self._unchanged])
+        parts = [f"done: {done}"] * bool(done) + [f"unchanged: {unchanged}"] * bool(unchanged)
+        if parts:
+            say(f"{self._place()} {'; '.join(parts)}")
+        self._printed_done = len(self._done)
+
+    def _in_short(self, steps: Sequence[str]) -> str:
+        """Return names of steps, the checks among them counted."""
+        assets = [step for step in steps if step not in self._checks]
+        if checks := len(steps) - len(assets):
+            assets.append(f"{checks} checks" if checks > 1 else "1 check")
+        return ", ".join(assets)
+
+    def _place(self) -> str:
+        return f"[{len(self._done) + len(self._failed)}/{self._total_steps}]"
+
+    def _read(self) -> None:
+        """Read what the steps have written since: warnings and errors are printed, of the rest the last is kept."""
+        if not self._file.exists():
+            return
+        with self._file.open("rb") as stream:
+            stream.seek(self._position)
+            for line in stream:
+                if not line.endswith(b"\n"):  # half written: left for the next time
+                    break
+                self._position += len(line)
+                if match := _LINE.match(line.decode(errors="replace")):
+                    self._hear(**match.groupdict())
+
+    def _hear(self, level: str, step: str, message: str) -> None:
+        running = self._running.get(step)
+        if running is None:  # that of a step that is never started is not shown: that its input is not there
+            self._early.setdefault(step, []).append((level, message))
+            return
+        if level == "INFO":
+            if message == UNCHANGED:
+                self._unchanged.add(step)
+            elif self._total_steps <= FEW_STEPS and not is_progress(message):
+                say(f"{self._place()} {step}: {message}")
+            if is_progress(message):
+                running.message, running.heard_at = message.partition(METRICS_MARK)[0], self._clock()
+            return
+        if level != "WARNING":
+            self._with_error.add(step)
+        say(f"{self._place()} {level.lower()}: {step}: {message}")
+
+
+def error_of(event: dg.DagsterEvent) -> str:
+    """Return the message of a failure: the innermost error's, without its traceback."""
+    data: Any = event.event_specific_data
+    error = getattr(data, "error", None)
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return (error.message if error else event.message or "").strip()

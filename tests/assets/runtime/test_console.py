@@ -1,0 +1,84 @@
+"""A terminal shows where a run is, each warning and error once; the run's file has every message."""
+
+import re
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.runtime.console import Console, console, log_file
+from assets.runtime.materialize import errors_as_failures
+from assets.runtime.step_cache import UNCHANGED
+from schemas.errors import NestError
+from schemas.io.progress import METRICS_MARK, progress_line
+from tests.support.commands import run
+
+PROGRESS = progress_line("pretrain", 42, 100, "rows", 5_043, 170) + f"{METRICS_MARK}loss 3.2"
+
+
+@dg.op
+def mimic_raw(context: dg.OpExecutionContext) -> None:
+    context.log.info(UNCHANGED)
+
+
+@dg.op(ins={"after": dg.In(dg.Nothing)})
+def mimic_nest(context: dg.OpExecutionContext) -> None:
+    context.log.info(PROGRESS)
+    context.log.warning("one file is missing")
+
+
+@dg.op(ins={"after": dg.In(dg.Nothing)})
+def mimic_report(context: dg.OpExecutionContext) -> None:
+    with errors_as_failures():
+        raise NestError("the shards are damaged.")
+
+
+@dg.job(logger_defs={"console": console}, config={"loggers": {"console": {}}})
+def chain() -> None:
+    mimic_report(mimic_nest(mimic_raw()))
+
+
+@pytest.fixture
+def followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> list[str]:
+    """Return what the terminal shows of a run of three steps, of which the second takes long and the third fails."""
+    monkeypatch.setenv("NEST_DATA_DIR", str(tmp_path))
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = chain.execute_in_process(instance=instance, raise_on_error=False)
+    capsys.readouterr()
+    seconds = iter(range(0, 10_000, 20))
+    steps = Console(log_file("chain", result.run_id), 4, clock=lambda: float(next(seconds)))
+    steps._position = 0  # the run is over
+    for event in result.all_events:
+        steps.handle(event)
+        if event.is_step_start and event.step_key == "mimic_nest":
+            steps._read()
+            steps._print()
+    steps._print_ended()
+    return [*capsys.readouterr().err.splitlines(), steps.summary()]
+
+
+def test_terminal_shows_progress_warnings_and_the_error_once(followed):
+    text = "\n".join(followed)
+    assert "unchanged: mimic_raw" in text
+    assert re.search(
+        r"\[1/4\] mimic_nest pretrain: 42 % of 100 rows · 5,043 rows/s · 3 min left \(run: \d min\)", text
+    )
+    assert "loss" not in text, "metrics are in the file and in the UI"
+    assert text.count("warning: mimic_nest: one file is missing") == 1
+    assert text.count("error: mimic_report: the shards are damaged.") == 1
+    assert "Traceback" not in text
+    assert re.search(r"2 of 4 steps done in .*; failed: mimic_report; 1 not started", followed[-1])
+
+
+def test_wrong_input_folder_is_one_error_in_few_lines(tmp_path: Path):
+    settings = {"NEST_MIMIC_DIR": "/nonexistent", "NEST_VOCAB_DIR": "/nonexistent"}
+    result = run("dagster", "job", "execute", "-j", "mimic_full", folder=tmp_path, **settings)
+    lines = result.output.splitlines()
+    assert result.returncode == 1
+    assert len(lines) <= 5, result.output
+    assert [line[9:] for line in lines if "error: " in line] == [
+        "[1/74] error: mimic_raw: /nonexistent: no such folder. Name the folder that holds MIMIC-IV's hosp tables."
+    ]
+    assert result.log.count("Not executing") > 10, "the file has all messages"
