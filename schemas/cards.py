@@ -60,7 +60,7 @@ def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
     return {reason: first.get(reason, 0) + second.get(reason, 0) for reason in first | second}
 
 
-_PROVENANCE_FIELDS = {"inputs", "outputs", "code", "config", "key", "content", "files", "stamps"}
+_PROVENANCE_FIELDS = {"inputs", "outputs", "code", "made_with", "config", "key", "content", "files", "stamps"}
 
 COHORT_STEPS = ("labels", "leak_audit", "nest", "lightgbm", "yardsticks", "report")
 """Suffixes of the assets made from a cohort: `<cohort>_labels`, `<cohort>_leak_audit`, `<cohort>_nest` …"""
@@ -109,6 +109,7 @@ class StepCard(BaseModel):
     inputs: dict[str, str] = {}  # step the output was made from -> its content at that time
     outputs: list[str] = []  # files and folders of the output, relative to the source's folder
     code: str = ""  # version of the code that made the output
+    made_with: dict[str, int | str] = {}  # settings that a synthetic input was made with
     config: str = ""  # sha256 of the settings and rules the output depends on
     key: str = ""  # sha256 of everything the output was made from, including code and rules
     content: str = ""  # sha256 of the output's files and of this card
@@ -149,10 +150,15 @@ class StepCard(BaseModel):
     @staticmethod
     def remove(folder: Path, step: str) -> None:
         """Remove a card, because its output is about to be made again."""
-        card = folder / f"{step}.card.json"
+        card = StepCard.path(folder, step)
         if card.exists():
             card.unlink()
             flush(folder)
+
+    @staticmethod
+    def path(folder: Path, step: str) -> Path:
+        """Return the file of a step's card in a source's folder of cards."""
+        return folder / f"{step}.card.json"
 
     @classmethod
     def read(cls, folder: Path, step: str) -> "StepCard":
@@ -161,7 +167,7 @@ class StepCard(BaseModel):
         Raises:
             ContractError: the card is missing or invalid; the message names the asset that writes it.
         """
-        path = folder / f"{step}.card.json"
+        path = StepCard.path(folder, step)
         asset = asset_of(step, folder.parent.name)
         try:
             return cls.model_validate_json(seal.unsealed(path.read_text()))

@@ -21,6 +21,8 @@ from schemas.layout import Layout
 from schemas.suppress import disclosing
 
 RAW, UNCHANGED = "raw", "unchanged: nothing to do"
+ALSO_READS = "nest/also_reads"
+"""Metadata of an asset: what it reads beside its `deps`. All of it lies upstream of them, so the graph has no arrow."""
 WITHOUT_SPLITS = {"subjects": "people"}
 """For a step that reads the patients but not their splits: a changed split does not redo it."""
 
@@ -38,7 +40,8 @@ def cached_step(
     """Run the running asset's step if something changed, and return its card.
 
     A step runs if its output is missing or damaged, or if one of these changed: the asset's `code_version`, the
-    settings it `reads`, the content of an asset of its source among its `deps`. Files that another source wrote are an
+    settings it `reads`, the content of an asset of its source among its `deps` or
+    `ALSO_READS`. Files that another source wrote are an
     input like any other, which the step `raw` hashes. A step has no card while it runs, so that no other step can read
     a part of its output.
 
@@ -89,6 +92,8 @@ def cached_step(
     is_synthetic = bool(inputs) and all(card.synthetic for card in inputs)
     with disclosing(is_synthetic):
         new_card = make().model_copy(update={"step": step, **provenance, "key": key})
+    if step == RAW and new_card.synthetic:
+        new_card = new_card.model_copy(update={"made_with": dict(reads)})
     if step != RAW:
         new_card = new_card.model_copy(update={"synthetic": is_synthetic})
     if source and _external_stamps(layout, source) != source_stamps:
@@ -126,10 +131,10 @@ def _step_and_dependencies(
     """Return the running asset's step and everything its output depends on."""
     context, source = dg.AssetExecutionContext.get(), layout.root.name
     spec = context.assets_def.get_asset_spec(context.asset_key)
-    upstream = [dep.asset_key.to_user_string() for dep in spec.deps]
+    upstream = [*(dep.asset_key.to_user_string() for dep in spec.deps), *spec.metadata.get(ALSO_READS, ())]
     steps = [step_of(asset, source) for asset in upstream if belongs_to_source(asset, source)]
     if partial:
-        steps = [step for step in steps if (layout.cards / f"{step}.card.json").exists()]
+        steps = [step for step in steps if StepCard.path(layout.cards, step).exists()]
     inputs = input_contents(layout, steps, only)
     dependencies = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
     return step_of(context.asset_key.to_user_string(), source), dependencies
@@ -193,6 +198,14 @@ def input_contents(layout: Layout, steps: Sequence[str], only: Mapping[str, str]
     Raises:
         ContractError: a step was not made yet, or one of its own inputs has changed since.
     """
+    source = layout.root.name
+    if missing := [
+        asset_of(step, source) for step in sorted(steps) if not StepCard.path(layout.cards, step).exists()
+    ]:
+        raise ContractError(
+            f"{layout.root} has no {', '.join(missing)} yet; run {source}_full once (`dagster job execute -j "
+            f"{source}_full`), or materialize {missing[0]} first."
+        )
     cards = {step: StepCard.read(layout.cards, step) for step in sorted(steps)}
     for step, card in cards.items():
         if not card.content:  # the card is written again, with its content, when the output is complete

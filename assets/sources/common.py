@@ -10,7 +10,7 @@ from assets.resources import Workspace
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import RAW, WITHOUT_SPLITS, cached_step
-from pipelines.inputs.steps import SourceSteps, steps_class
+from pipelines.inputs.steps import SourceSteps, keep_synthetic, steps_class
 from schemas.cards import StepCard
 from schemas.sources import SourceSpec, sources
 
@@ -25,8 +25,10 @@ def source_assets(name: str) -> tuple[dg.AssetsDefinition, ...]:
 
 
 def steps_of(workspace: Workspace, source: str) -> SourceSteps:
-    """Return the steps of a source with the settings of this run."""
-    return steps_class(sources()[source])(workspace.settings, workspace.layout(source))
+    """Return the steps of a source with the settings of this run, and those of its synthetic data that are kept."""
+    layout = workspace.layout(source)
+    settings = keep_synthetic(workspace.settings, layout)
+    return steps_class(sources()[source])(settings, layout)
 
 
 def _code(spec: SourceSpec, table: str) -> str:

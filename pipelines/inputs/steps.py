@@ -12,7 +12,7 @@ import polars as pl
 from pipelines.corpus import build as corpus
 from pipelines.reading.code_names import find_dictionaries, write_code_names
 from schemas.cards import StepCard
-from schemas.errors import NestError
+from schemas.errors import ContractError, NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
 from schemas.sources import SourceSpec
@@ -84,6 +84,19 @@ class SourceSteps(ABC):
             {"dictionaries": dictionaries.hashes, "warnings": dictionaries.warnings},
             reads_splits=False,
         )
+
+
+def keep_synthetic(settings: Settings, layout: Layout) -> Settings:
+    """Return the settings with those a folder's synthetic input was made with, each unless this run sets it itself.
+
+    So a run or `make ui` started without them makes no other patients over those that are there.
+    """
+    try:
+        made_with = StepCard.read(layout.cards, "raw").made_with
+    except ContractError:  # there is none yet, or it is damaged and made anew
+        return settings
+    names = made_with.keys() & type(settings).model_fields.keys() - settings.model_fields_set
+    return settings.model_copy(update={name: made_with[name] for name in names})
 
 
 def steps_class(spec: SourceSpec) -> type[SourceSteps]:

@@ -166,3 +166,14 @@ def test_changed_meds_dataset_is_refused_after_raw(hospital, tmp_path):
         assert_refused(
             workspace, step, "meds_raw: the files have changed since it was made; materialize it again first"
         )
+
+
+def test_run_without_settings_keeps_the_synthetic_data_of_the_folder(tmp_path: Path):
+    first = Workspace(data_dir=str(tmp_path), synthetic_patients=12, synthetic_tokens_per_set=20, seed=7)
+    assert materialize(first, "mimic_raw") == {"mimic_raw"}
+    admissions = tmp_path / "mimic" / "raw" / "hosp" / "admissions.csv.gz"
+    patients_of_the_first = admissions.read_bytes()
+    assert materialize(Workspace(data_dir=str(tmp_path)), "mimic_raw") == set()
+    assert admissions.read_bytes() == patients_of_the_first
+    assert materialize(Workspace(data_dir=str(tmp_path), synthetic_patients=13), "mimic_raw") == {"mimic_raw"}
+    assert admissions.read_bytes() != patients_of_the_first
