@@ -1,4 +1,4 @@
-"""The asset checks: ERROR blocks downstream assets, WARN shows yellow. They show counts and shares, never a value."""
+"""The asset checks: ERROR blocks what is downstream, WARN shows yellow. They show counts and shares, never a value."""
 
 import json
 import logging
@@ -65,6 +65,7 @@ def table_checks(
 
     @dg.multi_asset_check(
         name=f"{asset}_checks",
+        can_subset=True,
         specs=[
             dg.AssetCheckSpec(
                 "contract",
@@ -104,7 +105,7 @@ def table_checks(
 def card_checks(source: str, asset: str, step: str) -> dg.AssetChecksDefinition:
     """Return the checks of a step that has counts but no table of its own."""
 
-    @dg.multi_asset_check(name=f"{asset}_checks", specs=_card_specs(asset))
+    @dg.multi_asset_check(name=f"{asset}_checks", specs=_card_specs(asset), can_subset=True)
     @with_clear_errors
     def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
         yield from log_failures(*_card_results(asset, StepCard.read(workspace.layout(source).cards, step)))
@@ -200,7 +201,7 @@ def audit_checks(source: str, cohort: str) -> dg.AssetChecksDefinition:
         ),
     ]
 
-    @dg.multi_asset_check(name=f"{asset}_checks", specs=specs)
+    @dg.multi_asset_check(name=f"{asset}_checks", specs=specs, can_subset=True)
     @with_clear_errors
     def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
         layout = workspace.layout(source)
@@ -238,7 +239,7 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
         ),
     ]
 
-    @dg.multi_asset_check(name=f"{asset}_checks", specs=specs)
+    @dg.multi_asset_check(name=f"{asset}_checks", specs=specs, can_subset=True)
     @with_clear_errors
     def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
         judgement = Judgement.read(workspace.layout(source).model(asset))
@@ -293,12 +294,18 @@ def evidence_check(source: str) -> dg.AssetChecksDefinition:
 
 
 def log_failures(*results: dg.AssetCheckResult) -> tuple[dg.AssetCheckResult, ...]:
-    """Return the results unchanged and log each that failed, so that a terminal shows it too."""
-    for result in results:
+    """Return the results of the checks that were asked for, and log each that failed, so that a terminal shows it too.
+
+    In the UI a single check of an asset can be executed.
+    """
+    context = dg.AssetCheckExecutionContext.get()
+    names = {key.name for key in context.selected_asset_check_keys}
+    selected = tuple(result for result in results if not names or result.check_name in names)
+    for result in selected:
         if not result.passed:
             level = logging.ERROR if result.severity is dg.AssetCheckSeverity.ERROR else logging.WARNING
-            dg.AssetCheckExecutionContext.get().log.log(level, f"{result.check_name}: {result.description}")
-    return results
+            context.log.log(level, f"{result.check_name}: {result.description}")
+    return selected
 
 
 def _card_specs(asset: str) -> list[dg.AssetCheckSpec]:

@@ -9,6 +9,7 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from assets.runtime.served_files import serve_page, serve_picture
 from schemas.cards import Flow, StepCard
 from schemas.contract import read_table
 from schemas.contracts import descriptions
@@ -165,10 +166,19 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 
 
 def picture_metadata(png: bytes) -> dg.MetadataValue:
-    """Return a PNG as Markdown metadata that the UI renders."""
+    """Return a PNG as Markdown metadata that the UI renders: by its address, or embedded where no server has it."""
+    if address := serve_picture(png):
+        return dg.MetadataValue.md(f"![]({address})")
     return dg.MetadataValue.md(f"![](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 
 def pictures_metadata(pictures: Mapping[str, bytes]) -> dict[str, dg.MetadataValue]:
     """Return PNGs, by their titles, as metadata."""
     return {title: picture_metadata(png) for title, png in pictures.items()}
+
+
+def page_metadata(page: Path) -> dict[str, dg.MetadataValue]:
+    """Return a page's file, and first a link to it where the UI's server has it."""
+    address = serve_page(page, page.parent.name)
+    link = {"open": dg.MetadataValue.md(f"[save the page and open it]({address})")} if address else {}
+    return {**link, "report": dg.MetadataValue.path(page)}

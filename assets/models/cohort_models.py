@@ -27,7 +27,7 @@ from assets.resources import Workspace
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
-from assets.runtime.step_cache import cached_step, step_key
+from assets.runtime.step_cache import ALSO_READS, cached_step, step_key
 from nest_model.data.predictions import (
     EARLIER,
     EARLIER_LABELS,
@@ -49,7 +49,8 @@ def finetuning_asset(source: str, cohort: str) -> dg.AssetsDefinition:
 
     @dg.asset(
         name=f"{cohort}_nest",
-        deps=[f"{source}_seqset", f"{source}_nest", f"{cohort}_labels"],
+        deps=[f"{source}_nest", f"{cohort}_labels"],
+        metadata={ALSO_READS: [f"{source}_seqset"]},
         group_name=f"{source}_models",
         kinds={"pytorch"},
         op_tags=TRAINING,
@@ -83,7 +84,8 @@ def lightgbm_asset(source: str, cohort: str) -> dg.AssetsDefinition:
         kinds={"lightgbm"},
         code_version=boosting_code(),
         description=f"LightGBM on token counts for {cohort}: the same patients, the same cut, tuned on validation.",
-        deps=[f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
+        deps=[f"{source}_seqset", f"{cohort}_labels"],
+        metadata={ALSO_READS: [f"{source}_vocab"]},
         group_name=f"{source}_models",
         owners=RESEARCH_TEAM,
     )
@@ -105,9 +107,10 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
 
     @dg.asset(
         name=f"{cohort}_yardsticks",
-        deps=[f"{source}_{step}" for step in ("seqset", "vocab", "nest")]
-        + [f"{cohort}_{step}" for step in ("labels", "nest", "lightgbm")]
-        + ([f"{source}_subject_years"] if has_years else []),
+        deps=[f"{cohort}_nest", f"{cohort}_lightgbm"] + ([f"{source}_subject_years"] if has_years else []),
+        metadata={
+            ALSO_READS: [*(f"{source}_{step}" for step in ("seqset", "vocab", "nest")), f"{cohort}_labels"]
+        },
         group_name=f"{source}_models",
         kinds={"scikitlearn"},
         op_tags=TRAINING,  # with all yardsticks NEST is trained without a pretraining
@@ -213,7 +216,8 @@ def leak_audit_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             f"Leaks suspected in the features of {cohort}: codes that reveal the outcome, other features that predict "
             "it too well, and by how much each raises the AUROC. The test split is not read."
         ),
-        deps=[f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
+        deps=[f"{source}_seqset", f"{cohort}_labels"],
+        metadata={ALSO_READS: [f"{source}_vocab"]},
         group_name=f"{source}_models",
         owners=RESEARCH_TEAM,
     )

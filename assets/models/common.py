@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
-from assets.metadata import column_schema, pictures_metadata
+from assets.metadata import column_schema, page_metadata, pictures_metadata
 from assets.runtime.child_process import StoppedError
 from assets.runtime.code_version import code_version
 from assets.runtime.executor import TRAINING_TAG
@@ -111,7 +111,7 @@ def comparison_metadata(page: ModuleType, out: Path) -> dict[str, Any]:
 
     metrics = json.loads(verified(out / "metrics.json").read_text())
     return {
-        "report": dg.MetadataValue.path(out / "report.html"),
+        **page_metadata(out / "report.html"),
         "in_short": " ".join(page.sentences(metrics)),
         **({"users": metrics["users"]} if "users" in metrics else {}),
         "table": dg.MetadataValue.md(markdown_table(page.markdown_rows(metrics))),

@@ -28,7 +28,7 @@ from assets.resources import Workspace, has_gpu
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
-from assets.runtime.step_cache import cached_step, step_key
+from assets.runtime.step_cache import ALSO_READS, cached_step, step_key
 from nest_model.evidence.rows import Names, Row, all_rows, clashes
 from nest_model.options import FineTuningOptions, preset_for
 from schemas.cards import FAILED, StepCard, step_of
@@ -82,7 +82,8 @@ def pretraining_asset(source: str, row: Row) -> dg.AssetsDefinition:
 
     @dg.asset(
         name=Names(source).pretrained(row),
-        deps=[f"{source}_{table}" for table in TABLES],
+        deps=[f"{source}_seqset"],
+        metadata={ALSO_READS: [f"{source}_{table}" for table in TABLES if table != "seqset"]},
         group_name=f"{source}_evidence_{row.part}",
         kinds={"pytorch"},
         op_tags=TRAINING,
@@ -107,12 +108,13 @@ def pretraining_asset(source: str, row: Row) -> dg.AssetsDefinition:
 
 def cell_asset(source: str, row: Row, task: str) -> dg.AssetsDefinition:
     """Return the asset of one cell: a row fine-tuned, or fitted, on a cohort's labels and scored."""
-    tables = ("seqset", "vocab") if row.system is None else ("seqset",)
-    parents = [] if row.system is None else [Names(source).pretrained(row)]
+    seqset, vocab = f"{source}_seqset", f"{source}_vocab"
+    parent, also_read = (seqset, vocab) if row.system is None else (Names(source).pretrained(row), seqset)
 
     @dg.asset(
         name=Names(source).cell(row, task),
-        deps=[*(f"{source}_{table}" for table in tables), *parents, f"{task}_labels"],
+        deps=[parent, f"{task}_labels"],
+        metadata={ALSO_READS: [also_read]},
         group_name=f"{source}_evidence_{row.part}",
         kinds={"lightgbm" if row.system is None else "pytorch"},
         code_version=boosting_code() if row.system is None else finetuning_code(row.system),

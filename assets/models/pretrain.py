@@ -21,7 +21,7 @@ from assets.models.common import (
 from assets.resources import Workspace, has_gpu
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.materialize import with_clear_errors
-from assets.runtime.step_cache import cached_step, step_key
+from assets.runtime.step_cache import ALSO_READS, cached_step, step_key
 from nest_model.options import PretrainingOptions
 from nest_model.training.guesses import table as guesses
 from nest_model.training.guesses.judgement import Judgement
@@ -43,7 +43,8 @@ def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg
 
     @dg.asset(
         name=f"{source}_nest",
-        deps=[f"{source}_{table}" for table in TABLES],
+        deps=[f"{source}_seqset"],
+        metadata={ALSO_READS: [f"{source}_{table}" for table in TABLES if table != "seqset"]},
         group_name=f"{source}_models",
         kinds={"pytorch"},
         op_tags=TRAINING,

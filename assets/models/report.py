@@ -6,17 +6,20 @@ from typing import Any
 
 import dagster as dg
 
-from assets.metadata import pictures_metadata
+from assets.metadata import page_metadata, pictures_metadata
 from assets.models.common import RESEARCH_TEAM, flags, metrics_metadata, result_card
 from assets.resources import Workspace
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
-from assets.runtime.step_cache import cached_step, input_contents
+from assets.runtime.step_cache import ALSO_READS, cached_step, input_contents
 from schemas.cards import COHORT_STEPS, StepCard
 from schemas.cohort import Cohort
 from schemas.layout import Layout
 from schemas.sources import sources
+
+LAST_STEPS = ("leak_audit", "yardsticks")
+"""The steps of a cohort that only its report follows: the others lie upstream of them."""
 
 
 def report_asset(source: str, cohorts: Sequence[Cohort]) -> dg.AssetsDefinition:
@@ -47,17 +50,33 @@ def _titles(cohorts: Sequence[Cohort]) -> dict[str, str]:
 
 
 def _page_asset(
-    source: str, name: str, cohorts: list[str], command: str, page_flags: Mapping[str, str], about: str
+    source: str,
+    name: str,
+    cohorts: list[str],
+    command: str,
+    page_flags: Mapping[str, str],
+    about: str,
 ) -> dg.AssetsDefinition:
-    """Return the asset `<name>_report`: a page that a command of `nest_model` writes."""
+    """Return the asset `<name>_report`: a page that a command of `nest_model` writes.
+
+    The page over several cohorts leaves out those that have not all their models yet.
+    """
 
     @dg.asset(
         name=f"{name}_report",
-        deps=[
-            # the report also reads the tables: their contents are in `reads`, which keeps the graph readable
-            f"{source}_nest",
-            *(f"{cohort}_{step}" for cohort in cohorts for step in COHORT_STEPS if step != "report"),
-        ],
+        # the report also reads the tables: their contents are in `reads`, which keeps the graph readable
+        deps=[f"{cohort}_{step}" for cohort in cohorts for step in LAST_STEPS] or [f"{source}_nest"],
+        metadata={
+            ALSO_READS: [
+                f"{source}_nest",
+                *(
+                    f"{cohort}_{step}"
+                    for cohort in cohorts
+                    for step in COHORT_STEPS[:-1]
+                    if step not in LAST_STEPS
+                ),
+            ]
+        },
         group_name=f"{source}_report",
         kinds={"html"},
         code_version=code_version("nest_model.report"),
@@ -71,17 +90,25 @@ def _page_asset(
         from nest_model.report import previews
 
         layout = workspace.layout(source)
+        ready = [cohort for cohort in cohorts if not _missing_steps(layout, cohort)] or cohorts
+        for cohort in sorted({*cohorts} - {*ready}):
+            context.log.warning(
+                f"{cohort} is not on the page: {', '.join(_missing_steps(layout, cohort))} not made yet; run the job "
+                f"cohort_{cohort}."
+            )
         out, options = layout.report(name), {**page_flags, "preset": workspace.settings.preset}
+        if "cohorts" in options:
+            options["cohorts"] = ",".join(ready)
         reads = {**options, "tables": input_contents(layout, _finished_steps(layout, source), {})}
 
         def make() -> StepCard:
             arguments = flags({**options, "root": layout.root})
             return result_card(run_nest_model(context, pipes, out, command, *arguments))
 
-        card = cached_step(layout, [out], reads, make)
+        card = cached_step(layout, [out], reads, make, partial=ready != cohorts)
         return dg.MaterializeResult(
             metadata={
-                "report": dg.MetadataValue.path(out / "report.html"),
+                **page_metadata(out / "report.html"),
                 **pictures_metadata(previews.report_previews(out)),
                 **metrics_metadata(card),
             },
@@ -91,7 +118,13 @@ def _page_asset(
     return page
 
 
+def _missing_steps(layout: Layout, cohort: str) -> list[str]:
+    """Return the assets that a page on a cohort reads and that were not made yet."""
+    steps = (f"{cohort}_{step}" for step in COHORT_STEPS if step != "report")
+    return [step for step in steps if not StepCard.path(layout.cards, step).exists()]
+
+
 def _finished_steps(layout: Layout, source: str) -> list[str]:
     """Return the steps of a source's tables that have a card; the page names those that have none."""
     steps = ("raw", *sources()[source].tables)
-    return [step for step in steps if (layout.cards / f"{step}.card.json").exists()]
+    return [step for step in steps if StepCard.path(layout.cards, step).exists()]

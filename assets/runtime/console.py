@@ -39,7 +39,7 @@ def log_file(job: str, run_id: str) -> Path:
     return Settings(mimic_dir=None).data_folder / LOGS / name
 
 
-@dg.logger(description="The run's log file in the data folder, and short lines in the terminal.")
+@dg.logger({}, description="The run's log file in the data folder, and short lines in the terminal.")
 def console(context: dg.InitLoggerContext) -> logging.Logger:
     """Return the logger of one process of a run."""
     logger = logging.Logger("nest.console", logging.DEBUG)
@@ -133,7 +133,7 @@ class Console:
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def __enter__(self) -> Self:
-        say(f"{self._total_steps} steps; every message: {self._file}")
+        say(f"{self._total_steps} step{'s' * (self._total_steps > 1)}; every message: {self._file}")
         self._thread.start()
         return self
 
@@ -228,7 +228,11 @@ class Console:
         if level == "INFO":
             if message == UNCHANGED:
                 self._unchanged.add(step)
-            elif self._total_steps <= FEW_STEPS and not is_progress(message):
+            elif (
+                self._total_steps <= FEW_STEPS
+                and not is_progress(message)
+                and not message.startswith("[pipes]")
+            ):
                 say(f"{self._place()} {step}: {message}")
             if is_progress(message):
                 running.message, running.heard_at = message.partition(METRICS_MARK)[0], self._clock()

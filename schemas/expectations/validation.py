@@ -35,6 +35,8 @@ os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read when Great Expect
 import great_expectations as gx
 from great_expectations.execution_engine import sqlalchemy_execution_engine
 
+KINDS: Mapping[Severity, str] = {"ERROR": "required", "WARN": "usual"}
+"""What the UI calls the expectations of each severity, whether they hold or not."""
 _SEVERITY = {"ERROR": "critical", "WARN": "warning"}
 _COUNTS_ONLY = {"result_format": "BASIC", "partial_unexpected_count": 0}
 
@@ -123,7 +125,7 @@ class Outcome:
         allowance = f"{100 * (1 - self.rule.at_least):.3g}%" if self.rule.at_least < 1 else "none"
         cells = (
             "✓" if self.passed else "✗",
-            self.rule.severity,
+            KINDS[self.rule.severity],
             self.rule.claim,
             ", ".join(self.rule.columns),
             self.rule.expectation,
@@ -154,7 +156,7 @@ class Validation:
     def markdown(self, severity: Severity | None = None) -> str:
         """Return the outcomes as a Markdown table, failed ones first."""
         outcomes = self.outcomes if severity is None else self.of(severity)
-        head = "| | severity | what must hold | columns | expectation | against it | share | allowed |"
+        head = "| | kind | what must hold | columns | expectation | against it | share | allowed |"
         lines = [outcome.line() for outcome in sorted(outcomes, key=lambda outcome: outcome.passed)]
         return "\n".join([head, "|---|---|---|---|---|--:|--:|--:|", *lines])
 
@@ -164,10 +166,10 @@ class Validation:
         rows = f"{suppress_count(self.rows)} rows" if self.discloses_rows else ""
         if not failures:
             suffix = f" on {rows}" if rows else ""
-            return f"{self.suite}: all {len(all_)} {severity} expectations hold{suffix}."
+            return f"{self.suite}: all {len(all_)} {KINDS[severity]} expectations hold{suffix}."
         messages = "; ".join(outcome.fault for outcome in failures)
         verb = "fails" if len(failures) == 1 else "fail"
-        summary = f"{len(failures)} of {len(all_)} {severity} expectations {verb}"
+        summary = f"{len(failures)} of {len(all_)} {KINDS[severity]} expectations {verb}"
         return f"{', '.join(filter(None, (self.suite, rows)))}: {summary}: {messages}."
 
 

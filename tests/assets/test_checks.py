@@ -50,12 +50,15 @@ def subjects(extracted_folder: Path, workspace: Workspace) -> Path:
     return workspace.layout("mimic").subjects
 
 
-def evaluations(check: dg.AssetChecksDefinition, workspace: Workspace) -> dict[str, dg.AssetCheckEvaluation]:
-    """Run a check alone on the files of the data folder."""
+def evaluations(
+    check: dg.AssetChecksDefinition, workspace: Workspace, *names: str
+) -> dict[str, dg.AssetCheckEvaluation]:
+    """Run checks alone on the files of the data folder: those of these names, or all of the definition."""
+    keys = [key for key in check.check_keys if not names or key.name in names]
     job = dg.Definitions(
         assets=[mimic_subjects, mimic_raw, mimic_encounters, dg.AssetSpec(f"{COHORT}_labels")],
         asset_checks=[check],
-        jobs=[dg.define_asset_job("checks", dg.AssetSelection.checks(check))],
+        jobs=[dg.define_asset_job("checks", dg.AssetSelection.checks(*keys))],
         resources={"workspace": workspace},
     ).resolve_job_def("checks")
     result = job.execute_in_process(raise_on_error=False)
@@ -85,6 +88,11 @@ def test_valid_table_passes_all_checks(subjects: Path, workspace: Workspace):
     )
     assert set(results) == {"contract", "plausible", "rows_reconcile", "nothing_odd"}
     assert all(evaluation.passed for evaluation in results.values())
+
+
+def test_one_check_of_a_table_is_executed_alone(subjects: Path, workspace: Workspace):
+    check = table_checks("mimic", "mimic_subjects", "subjects", TABLE_SUITES["subjects"])
+    assert set(evaluations(check, workspace, "plausible")) == {"plausible"}
 
 
 def write_sealed(table: pa.Table, subjects: Path) -> None:

@@ -113,7 +113,7 @@ def test_cohort_outcome_does_not_disclose_the_number_of_rows(num_broken: int, te
     assert outcome.shown == (text_of_count, "–")
     failing = Validation("mimic_mortality_labels", 1000, (outcome,), discloses_rows=False)
     passing = Validation("mimic_mortality_labels", 1000, (), discloses_rows=False)
-    assert passing.message("WARN") == "mimic_mortality_labels: all 0 WARN expectations hold."
+    assert passing.message("WARN") == "mimic_mortality_labels: all 0 usual expectations hold."
     for text in (failing.message("ERROR"), failing.markdown("ERROR"), passing.message("WARN")):
         assert "1,000" not in text
         assert "990" not in text
@@ -132,10 +132,10 @@ def test_message_names_failed_rules_with_their_columns(tmp_path: Path) -> None:
         expectations.subjects(broken(tmp_path, "subjects", lambda rows: rows.append(dict(rows[0]))))
     )
     assert result.message("ERROR") == (
-        "subjects, 31 rows: 1 of 16 ERROR expectations fails: "
+        "subjects, 31 rows: 1 of 16 required expectations fails: "
         "“subject id is unique” does not hold in < 11 rows (subject_id)."
     )
-    assert result.message("WARN") == "subjects: all 5 WARN expectations hold on 31 rows."
+    assert result.message("WARN") == "subjects: all 5 usual expectations hold on 31 rows."
     first = result.markdown().splitlines()[2]
     assert first.startswith(
         "| ✗ | ERROR | subject id is unique | subject_id | expect_column_values_to_be_unique |"
