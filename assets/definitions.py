@@ -22,6 +22,8 @@ from assets.models.evidence import evidence_assets
 from assets.models.next_basket import next_basket_assets
 from assets.models.pretrain import pretraining_asset
 from assets.models.report import cohort_report_asset, report_asset
+from assets.operations.input_sensor import input_sensor
+from assets.operations.scoring import scoring_definitions
 from assets.resources import Workspace
 from assets.runtime.console import console
 from assets.runtime.executor import exclusive_executor
@@ -32,7 +34,9 @@ from assets.sources.fetch import FETCHED_ASSETS, as_published
 from assets.sources.mimic_meds import mimic_meds
 from pipelines.events.split import TASK_SPLIT
 from schemas.cohort import Cohort, read_folder, source_of_bad_file
+from schemas.errors import NestError
 from schemas.loading import loading
+from schemas.settings import Settings
 from schemas.sources import SourceSpec, cohort_sources, sources
 
 
@@ -72,7 +76,8 @@ def build(folder: Path) -> dg.Definitions:
     cohorts, unreadable_files = read_folder(
         folder, {key.to_user_string() for asset in base_assets for key in asset.keys}, tuple(cohort_sources())
     )
-    return dg.Definitions(
+    mimic_cohorts = [cohort.cohort for cohort in cohorts if cohort.source == "mimic"]
+    chain = dg.Definitions(
         assets=[
             *(asset for source in by_source for asset in (*by_source[source], *_models(source, cohorts))),
             *(
@@ -92,10 +97,21 @@ def build(folder: Path) -> dg.Definitions:
             *(audit_checks(cohort.source, cohort.cohort) for cohort in cohorts),
         ],
         jobs=[*jobs(), *(cohort_job(cohort.cohort) for cohort in cohorts)],
+        sensors=[input_sensor(source) for source in sources()],
         resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
         executor=exclusive_executor,
         loggers={"console": console},
     )
+    return (
+        dg.Definitions.merge(chain, scoring_definitions(mimic_cohorts)) if _scores_new_patients() else chain
+    )
+
+
+def _scores_new_patients() -> bool:
+    try:
+        return Settings(mimic_dir=None).new_mimic_dir is not None
+    except NestError:  # refused when a run begins
+        return False
 
 
 FURTHER = {"mimic": lambda: [mimic_meds], "instacart": next_basket_assets}

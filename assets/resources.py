@@ -28,6 +28,7 @@ class Workspace(dg.ConfigurableResource["Workspace"]):
     scratch_dir: str | None = None
     mimic_dir: str | None = None
     vocab_dir: str | None = None
+    new_mimic_dir: str | None = None
     mimic_demo_url: str | None = None
     gem_url: str | None = None
     gsn_atc_url: str | None = None

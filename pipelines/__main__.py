@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipelines.corpus import build as corpus
 from pipelines.sources.mimic import steps as mimic
+from pipelines.sources.mimic.steps import MimicSource
 from pipelines.sources.mimic.tables import TABLE_OF_KIND
 from schemas.cards import StepCard, files_of
 from schemas.contract import table_metadata
@@ -43,15 +44,20 @@ def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepC
         make_private(out.root)
     # a run locks the data folder above
     with reader(frozen.root.resolve().parent), sole_writer(out.root):
-        _claim(out)
-        with _staged(out) as staging:
-            rules = frozen_rules(frozen)
-            mimic.inspect_raw(source, staging)
-            mimic.extract_subjects(source, staging, rules)
-            mimic.extract_encounters(source, staging)
-            mimic.extract_events(source, staging, rules)
-            corpus.write_seqset(staging, rules, frozen, tables=TABLE_OF_KIND)
-            return _seal_cards(staging)
+        return write_new_patients(source, frozen, out)
+
+
+def write_new_patients(source: MimicSource, frozen: Layout, out: Layout) -> StepCard:
+    """Write the tables and shards of new patients, for a caller that holds the folders; see `tokenize`."""
+    _claim(out)
+    with _staged(out) as staging:
+        rules = frozen_rules(frozen)
+        mimic.inspect_raw(source, staging)
+        mimic.extract_subjects(source, staging, rules)
+        mimic.extract_encounters(source, staging)
+        mimic.extract_events(source, staging, rules)
+        corpus.write_seqset(staging, rules, frozen, tables=TABLE_OF_KIND)
+        return _seal_cards(staging)
 
 
 def _claim(out: Layout) -> None:

@@ -98,6 +98,15 @@ class Layout:
         return self.root / "seqset"
 
     @property
+    def new_patients(self) -> "Layout":
+        """The tables and shards of new patients, under the vocabulary of this folder, and their scores."""
+        return Layout(self.root / "new")
+
+    def scores(self, cohort: str) -> Path:
+        """Folder of the scores of new patients in a cohort, one file a day."""
+        return self.new_patients.root / "scores" / cohort
+
+    @property
     def baskets(self) -> Path:
         """Folder of Parquet files, one per bucket of users: baskets by product, where sets are baskets."""
         return self.root / "baskets"

@@ -59,6 +59,11 @@ class Settings(BaseSettings):
         "dictionaries of codes' names, if you have any. Required with `NEST_MIMIC_DIR`. Unset: those of the synthetic "
         "input.",
     )
+    new_mimic_dir: Path | None = Field(
+        None,
+        description="Folder like `NEST_MIMIC_DIR` with the patients to score each night, for the job `mimic_scores`; "
+        "see docs/operations.md. Unset: there is no such job.",
+    )
     mimic_demo_url: str = Field(
         "https://physionet.org/files/mimic-iv-demo/2.2/",
         pattern=WEB,

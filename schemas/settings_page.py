@@ -31,7 +31,7 @@ TOPICS = (
     Topic(
         "MIMIC-IV and the crosswalks",
         "Where to get both: [data.md](data.md).",
-        ("mimic_dir", "vocab_dir", "mimic_demo_url", "gem_url", "gsn_atc_url"),
+        ("mimic_dir", "vocab_dir", "new_mimic_dir", "mimic_demo_url", "gem_url", "gsn_atc_url"),
     ),
     Topic(
         "PCORnet",

@@ -46,7 +46,8 @@ def run_nest_model(
         str(out),
         "--die-with-parent",
     ]
-    tail = _MetricsTail(context, out / "metrics.jsonl")
+    folder = out.parent if out.suffix else out  # a command that writes one file, such as predict
+    tail = _MetricsTail(context, folder / "metrics.jsonl")
     try:
         with tail.follow():
             pipes.run(command=command, context=context)

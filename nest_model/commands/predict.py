@@ -69,6 +69,7 @@ def predict(
         split=rows.split,
     )
     progress.advance(total - len(rows))
+    telemetry.write("result", metrics={})  # the number of rows may be a small count
     parts = suppress_parts({"predictions": len(rows), "left_out": total - len(rows)})
     is_exact = parts["predictions"] == f"{len(rows):,}"
     telemetry.result({"predictions": len(rows)} if is_exact else {"patients": countable(total)})

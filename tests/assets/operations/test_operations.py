@@ -1,0 +1,73 @@
+"""The sensor asks for a run once the input has changed and settled; new patients are scored and compared."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.definitions import build
+from assets.operations.input_sensor import input_sensor
+from pipelines.synthetic.mimic.write import write_mimic
+from tests.support.commands import ROOT, Run, run
+
+
+@pytest.fixture
+def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Return a function that lets the sensor look once, and returns how many runs it asks for."""
+    hosp = tmp_path / "hospital"
+    write_mimic(hosp, tmp_path / "planted", patients=12, tokens_per_set_median=20, seed=1)
+    for name, value in (("DATA", tmp_path / "data"), ("MIMIC", hosp), ("VOCAB", hosp / "vocab")):
+        monkeypatch.setenv(f"NEST_{name}_DIR", str(value))
+    cursor: list[str | None] = [None]
+
+    def once() -> int:
+        with dg.DagsterInstance.ephemeral() as instance:
+            context = dg.build_sensor_context(instance=instance, cursor=cursor[0])
+            result = input_sensor("mimic").evaluate_tick(context)
+        cursor[0] = result.cursor or cursor[0]
+        return len(result.run_requests or [])
+
+    return once
+
+
+def test_sensor_asks_for_a_run_once_where_the_input_changed_and_settled(look, tmp_path):
+    assert [look() for _ in range(3)] == [0, 1, 0]
+    os.utime(tmp_path / "hospital" / "hosp" / "admissions.csv.gz", (0, 0))
+    assert [look() for _ in range(3)] == [0, 1, 0]
+
+
+def test_sensor_of_a_synthetic_input_never_asks_for_a_run(look, monkeypatch):
+    monkeypatch.delenv("NEST_MIMIC_DIR")
+    assert [look() for _ in range(2)] == [0, 0]
+
+
+def test_sensors_and_the_schedule_are_off_and_scoring_exists_only_by_its_setting(monkeypatch):
+    folder = ROOT / "assets" / "cohorts"
+    assert "mimic_scores" not in build(folder).get_repository_def().job_names
+    monkeypatch.setenv("NEST_NEW_MIMIC_DIR", "/extract/tonight")
+    repository = build(folder).get_repository_def()
+    assert "mimic_scores" in repository.job_names
+    automations = [*repository.sensor_defs, *repository.schedule_defs]
+    assert len(automations) == 5
+    assert {automation.default_status.value for automation in automations} == {"STOPPED"}
+
+
+@pytest.mark.long
+def test_new_patients_are_scored_and_compared_with_those_before(
+    full_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    shutil.copytree(full_run.data, tmp_path / "data")
+    write_mimic(tmp_path / "new", tmp_path / "planted", patients=60, tokens_per_set_median=40, seed=9)
+    command = ("dagster", "job", "execute", "-j", "mimic_scores")
+    scored = run(*command, folder=tmp_path, NEST_NEW_MIMIC_DIR=str(tmp_path / "new"))
+    assert scored.returncode == 0, scored.output
+    assert list((scored.data / "mimic" / "new" / "scores" / "mimic_mortality").glob("*.parquet"))
+    monkeypatch.setenv("DAGSTER_NEST_STORAGE", str(scored.storage))
+    with dg.DagsterInstance.from_config(str(ROOT)) as instance:
+        event = instance.get_latest_materialization_event(dg.AssetKey("mimic_monitor"))
+    metadata = event.asset_materialization.metadata
+    assert 0 < metadata["token_divergence_bits"].value < 0.5
+    assert "| mimic_mortality |" in metadata["scores"].value
