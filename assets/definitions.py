@@ -102,12 +102,11 @@ def build(folder: Path) -> dg.Definitions:
         executor=exclusive_executor,
         loggers={"console": console},
     )
-    return (
-        dg.Definitions.merge(chain, scoring_definitions(mimic_cohorts)) if _scores_new_patients() else chain
-    )
+    return dg.Definitions.merge(chain, scoring_definitions(mimic_cohorts)) if scores_new_patients() else chain
 
 
-def _scores_new_patients() -> bool:
+def scores_new_patients() -> bool:
+    """Return whether there are patients to score each night: whether their folder is set."""
     try:
         return Settings(mimic_dir=None).new_mimic_dir is not None
     except NestError:  # refused when a run begins

@@ -8,8 +8,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.definitions import build
+from assets.definitions import scores_new_patients
 from assets.operations.input_sensor import input_sensor
+from assets.operations.scoring import scoring_definitions
 from pipelines.synthetic.mimic.write import write_mimic
 from tests.support.commands import ROOT, Run, run
 
@@ -44,15 +45,16 @@ def test_sensor_of_a_synthetic_input_never_asks_for_a_run(look, monkeypatch):
     assert [look() for _ in range(2)] == [0, 0]
 
 
-def test_sensors_and_the_schedule_are_off_and_scoring_exists_only_by_its_setting(monkeypatch):
-    folder = ROOT / "assets" / "cohorts"
-    assert "mimic_scores" not in build(folder).get_repository_def().job_names
-    monkeypatch.setenv("NEST_NEW_MIMIC_DIR", "/extract/tonight")
-    repository = build(folder).get_repository_def()
-    assert "mimic_scores" in repository.job_names
-    automations = [*repository.sensor_defs, *repository.schedule_defs]
-    assert len(automations) == 5
+def test_sensors_and_the_schedule_are_off():
+    automations = [input_sensor("mimic"), *scoring_definitions(["mimic_mortality"]).schedules]
+    assert len(automations) == 2
     assert {automation.default_status.value for automation in automations} == {"STOPPED"}
+
+
+def test_scoring_exists_only_by_its_setting(monkeypatch):
+    assert not scores_new_patients()
+    monkeypatch.setenv("NEST_NEW_MIMIC_DIR", "/extract/tonight")
+    assert scores_new_patients()
 
 
 @pytest.mark.long
