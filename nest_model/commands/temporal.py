@@ -7,7 +7,6 @@ neither learns a label of a later year. Test patients of every year are scored.
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from lightning_fabric import Fabric
