@@ -156,7 +156,7 @@ def test_invalid_cohort_file_is_one_failing_asset_and_the_rest_loads(fault: str,
 
 
 def test_run_continues_despite_an_invalid_cohort_file(tmp_path: Path):
-    (tmp_path / "mine.yaml").write_text(GOOD.replace("outcome: index_died", "outcome: died"))
+    (tmp_path / "mine.yaml").write_text(GOOD.replace("outcome: index_died", "outcome: index_dies"))
     _, bad = read_folder(tmp_path)
 
     @dg.asset
@@ -172,12 +172,12 @@ def test_run_continues_despite_an_invalid_cohort_file(tmp_path: Path):
 
 
 def test_faults_of_a_cohort_file_come_first_in_the_description(tmp_path: Path):
-    (tmp_path / "mine.yaml").write_text(GOOD.replace("outcome: index_died", "outcome: died"))
+    (tmp_path / "mine.yaml").write_text(GOOD.replace("outcome: index_died", "outcome: index_dies"))
     repository = build(tmp_path).get_repository_def()
 
     (node,) = [node for node in repository.asset_graph.asset_nodes if "mine" in node.key.to_user_string()]
     (check,) = [key for key in repository.asset_graph.asset_check_keys if key.name == "cohort_file"]
-    fault = f"{tmp_path / 'mine.yaml'}:9: outcome: 'died' is not an outcome; did you mean 'index_died'?"
+    fault = f"{tmp_path / 'mine.yaml'}:9: outcome: 'index_dies' is not an outcome; did you mean 'index_died'?"
     assert node.description.replace("\\", "").startswith(fault)
     assert node.group_name == "mimic_cohorts_to_mend"
     assert "unreadable" in node.kinds
