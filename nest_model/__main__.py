@@ -41,7 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     is_first_rank = torchrun.rank() == 0  # only the first rank writes files and logs
     level = logging.WARNING if has_pipes else logging.INFO if is_first_rank else logging.ERROR
     logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    folder: Path = options["out"].parent if options.pop("out_is_file", False) else options["out"]
+    contract: str | None = options.pop("out_contract", None)  # of a file; None: --out is a folder
+    folder: Path = options["out"].parent if contract else options["out"]
     try:
         if torchrun.ranks() > 1 and not trains:
             raise NestError("only pretrain and finetune run on several ranks; run this without torchrun.")
@@ -49,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
             options["seeds"] = seeds_of(options.pop("seed"), options["seeds"])
         with _pipes_session(has_pipes), sole_writer(folder) if is_first_rank else nullcontext(), listening:
             if is_first_rank:
-                _refuse_foreign_outputs(options, folder)
+                _refuse_foreign_outputs(options, folder, contract)
             telemetry = Telemetry(folder) if is_first_rank else NullTelemetry()
             return _run_command(run, telemetry, options | {"telemetry": telemetry}, stop)
     except (NestError, OSError) as error:  # the folder cannot be created, or another run uses it
@@ -57,18 +58,18 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _refuse_foreign_outputs(options: dict[str, Any], folder: Path) -> None:
+def _refuse_foreign_outputs(options: dict[str, Any], folder: Path, contract: str | None) -> None:
     """Refuse to overwrite files that no earlier run of this command wrote, before hours of work.
 
     Raises:
         InputError: the output folder, or a file to be replaced, was not written by this command.
     """
     further, predictions = options.get("seeds", ())[1:], options.get("predictions")
-    if options["out"] == folder:
+    if contract is None:
         for model in (folder, *(model_of_seed(folder, seed) for seed in further)):
             claim(model)
     else:
-        refuse_other_table(options["out"], "predictions")
+        refuse_other_table(options["out"], contract)
     if predictions:
         for file in (predictions, *(predictions_of_seed(predictions, seed) for seed in further)):
             refuse_other_table(file, "predictions")

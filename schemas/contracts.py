@@ -5,6 +5,7 @@ import pyarrow as pa
 from schemas.contract import contract_name
 from schemas.tables.code_names import CODE_NAMES
 from schemas.tables.columns import description_of
+from schemas.tables.embeddings import EMBEDDINGS
 from schemas.tables.events import BUCKETS, DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.tables.labels import labels_schema, predictions_schema
 from schemas.tables.meds import MEDS_CODES, MEDS_DATA, MEDS_SPLITS
@@ -25,6 +26,7 @@ CONTRACTS = {
         CUTS,
         CODE_NAMES,
         SEQSET,
+        EMBEDDINGS,
         MEDS_DATA,
         MEDS_CODES,
         MEDS_SPLITS,

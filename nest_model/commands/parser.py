@@ -156,8 +156,7 @@ def parser() -> argparse.ArgumentParser:
 
     predict = _command(commands, "predict", _predict, "score new patients with a fine-tuned model")
     _paths(predict, "model", "seqset")
-    predict.add_argument("--out", type=Path, required=True, help="Parquet file to write the predictions to")
-    predict.set_defaults(out_is_file=True)
+    _output_file(predict, "predictions")
     predict.add_argument(
         "--index",
         type=Path,
@@ -166,6 +165,26 @@ def parser() -> argparse.ArgumentParser:
     )
     predict.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
     _device(predict)
+
+    embed = _command(
+        commands, "embed", _embed, "write vectors of patients or of their sets, as known at a moment"
+    )
+    _paths(embed, "model", "seqset")
+    embed.add_argument(
+        "--at",
+        required=True,
+        help="moment as of which everybody is read, such as 2150-01-31; or a table of such moments, Parquet or CSV "
+        "with subject_id, predict_at and, if it has that column, encounter_id: without it a patient is read up to the "
+        "last set begun by then",
+    )
+    embed.add_argument(
+        "--level",
+        choices=("patients", "sets"),
+        default="patients",
+        help="patients (the default): a row for each patient and moment; sets: a row for each of their sets",
+    )
+    _output_file(embed, "embeddings")
+    _device(embed)
 
     _next_basket_command(commands)
 
@@ -324,6 +343,11 @@ def _command(
     command.set_defaults(run=run)
     command.add_argument("--die-with-parent", action="store_true", help=argparse.SUPPRESS)
     return command
+
+
+def _output_file(command: argparse.ArgumentParser, contract: str) -> None:
+    command.add_argument("--out", type=Path, required=True, help=f"Parquet file to write the {contract} to")
+    command.set_defaults(out_contract=contract)
 
 
 def _paths(command: argparse.ArgumentParser, *names: str) -> None:
@@ -530,6 +554,15 @@ def _predict(
         from nest_model.training.device import launch_fabric
 
     predict.predict(fabric=launch_fabric(device, precision, threads=threads), **options)
+
+
+def _embed(
+    *, device: "Device", precision: "Precision", threads: int, stop: StopRequest, **options: Any
+) -> None:
+    from nest_model.commands import embed
+    from nest_model.training.device import launch_fabric
+
+    embed.run(fabric=launch_fabric(device, precision, threads=threads), **options)
 
 
 def _next_basket(*, system: str, stop: StopRequest, **options: Any) -> None:

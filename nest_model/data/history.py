@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from nest_model.data.selection import Selection
+from nest_model.data.selection import Selection, keep_events
 from nest_model.data.seqsets import NO_TIME, SeqSets
 from schemas.errors import InputError
 from schemas.tables.events import CODED_AT_THE_END, KINDS
@@ -47,6 +47,22 @@ def select(
         for chunk in _chunks(seqsets.event_offsets[target + 1] - seqsets.event_offsets[first])
     ]
     return _concatenate(chunks)
+
+
+def without_codes_of_open_sets(
+    seqsets: SeqSets, selection: Selection, predict_at_us: np.ndarray
+) -> Selection:
+    """Drop the ICD codes of each index set that has not ended by the prediction.
+
+    In a cohort no index set has any: by their clock they are known from its end on. Where a user names a moment, the
+    last set may be a stay without any length, which has no end and whose codes count as known from its start.
+    """
+    end_us = seqsets.end_us[selection.target_set]
+    goes_on = (end_us == NO_TIME) | (predict_at_us < end_us)
+    pair_goes_on = np.zeros(len(selection.event_counts), dtype=bool)
+    pair_goes_on[selection.set_offsets[1:] - 1] = goes_on
+    is_code = _is_kind(CODED_AT_THE_END)[selection.values(seqsets.kinds)]
+    return keep_events(selection, ~(pair_goes_on[selection.pair_of_event] & is_code))
 
 
 def leak_count(seqsets: SeqSets, selection: Selection, features: Features, predict_at_us: np.ndarray) -> int:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from nest_model.data.mixing import is_in_share
 from nest_model.data.predictions import classes_of, truth_table
-from schemas.contract import read_table, write_table
+from schemas.contract import conform, read_table, write_table
 from schemas.tables.labels import Task, labels_schema, predictions_schema, read_task
 
 
@@ -85,61 +85,48 @@ def untrainable_reason(labels: Labels) -> str | None:
     return "one class only in the train split"
 
 
-def write_predictions(
-    path: Path,
-    task: Task,
-    model: str,
-    *,
-    subject_id: np.ndarray,
-    encounter_id: np.ndarray,
-    predict_at_us: np.ndarray,
-    label: pa.ChunkedArray | pa.Array | None,
-    probability: np.ndarray,
-    split: np.ndarray,
-) -> None:
-    """Write predictions/1 with the task in its metadata.
+def task_metadata(task: Task) -> dict[str, str]:
+    """Return what the metadata of a table of labels or predictions say of its task."""
+    return {"task": task.model_dump_json()}
+
+
+def predictions_table(labels: Labels, model: str, probability: np.ndarray) -> pa.Table:
+    """Return predictions/1 for every row of a task's labels.
 
     Args:
-        task: its classes are those scored, which may be fewer than the label's.
-        label: None: unknown. probability: [rows, classes]; for a bool task [rows, 1], the probability of true.
+        labels: their task's classes are those scored; without `label` the outcomes are unknown.
+        probability: [rows, classes]; for a bool task [rows, 1], the probability of true.
     """
-    schema = predictions_schema(task.label_type)
+    schema = predictions_schema(labels.task.label_type)
     rows, classes = probability.shape
     offsets = np.arange(rows + 1, dtype=np.int32) * classes
+    label = labels.label
     table = pa.table(
         {
-            "subject_id": subject_id,
-            "encounter_id": encounter_id,
-            "predict_at": pa.array(predict_at_us).cast(pa.timestamp("us")),
+            "subject_id": labels.subject_id,
+            "encounter_id": labels.encounter_id,
+            "predict_at": pa.array(labels.predict_at_us).cast(pa.timestamp("us")),
             "label": pa.nulls(rows, schema.field("label").type) if label is None else label,
             "probability": pa.ListArray.from_arrays(offsets, probability.astype(np.float32).ravel()),
-            "split": pa.array(split, pa.string()),
+            "split": pa.array(labels.split, pa.string()),
             "model": pa.array([model] * rows, pa.string()),
         }
     )
-    write_table(table, path, schema, made_by=model, metadata={"task": task.model_dump_json()})
+    return conform(table, schema, made_by=model)
 
 
 def write_scores(
     path: Path, labels: Labels, model: str, probability: np.ndarray, classes: tuple[str, ...] | None = None
 ) -> None:
-    """Write the predictions of `<cohort>_<model>` for every row of a task's labels, see `write_predictions`.
+    """Write the predictions of `<cohort>_<model>` for every row of a task's labels, see `predictions_table`.
 
     Args:
         classes: the classes scored; None: all of the task's.
     """
     task = labels.task if classes is None else labels.task.model_copy(update={"classes": classes})
-    write_predictions(
-        path,
-        task,
-        f"{task.cohort}_{model}",
-        subject_id=labels.subject_id,
-        encounter_id=labels.encounter_id,
-        predict_at_us=labels.predict_at_us,
-        label=labels.label,
-        probability=probability,
-        split=labels.split,
-    )
+    name = f"{task.cohort}_{model}"
+    table = predictions_table(replace(labels, task=task), name, probability)
+    write_table(table, path, table.schema, made_by=name, metadata=task_metadata(task))
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

@@ -107,6 +107,21 @@ def load_classifier(folder: Path, *, vocab_sha256: str) -> tuple[Classifier, Mod
     return _load(folder, card, lambda: Classifier(_encoder(card), task, card.dropout)), card
 
 
+def load_model(folder: Path, *, vocab_sha256: str | None = None) -> tuple[Encoder | Classifier, ModelCard]:
+    """Load a model, pretrained or fine-tuned.
+
+    Args:
+        vocab_sha256: the vocabulary it must read; None: its own, which is to be checked when shards are read.
+
+    Raises:
+        NestError: the model is missing, incomplete, of another format, or reads another vocabulary.
+    """
+    card = read_card(folder)
+    load: Callable[..., tuple[Encoder | Classifier, ModelCard]]
+    load = load_pretrained if card.task is None else load_classifier
+    return load(folder, vocab_sha256=vocab_sha256 or card.vocab_sha256)
+
+
 def weights_sha256(folder: Path) -> str:
     """Return the hash of a model's weights; it does not depend on how long the training took."""
     return sha256_of(folder / "model.safetensors")
@@ -140,12 +155,17 @@ def read_card(folder: Path) -> ModelCard:
 
 def _read_card(folder: Path, vocab_sha256: str) -> ModelCard:
     card = read_card(folder)
+    refuse_other_vocabulary(folder, card, vocab_sha256)
+    return card
+
+
+def refuse_other_vocabulary(folder: Path, card: ModelCard, vocab_sha256: str) -> None:
+    """Refuse shards that were written with another vocabulary than a model reads."""
     if card.vocab_sha256 != vocab_sha256:
         raise NestError(
             f"{folder}: the model reads another vocabulary ({card.vocab_sha256[:8]}…) than the shards were "
             f"written with ({vocab_sha256[:8]}…); train again, or tokenize with the model's vocabulary."
         )
-    return card
 
 
 def _read_config(path: Path) -> _Config:

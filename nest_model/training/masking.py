@@ -109,8 +109,8 @@ def _mask(
     token_share: float,
     with_visible: bool,
 ) -> MaskedBatch:
-    lengths, set_of_row = batch.set_offsets.diff(), batch.set_of_row
-    is_masked_set = (_uniform(batch.sets, generator) < set_share) & (lengths > 1)
+    set_of_row = batch.set_of_row
+    is_masked_set = (_uniform(batch.sets, generator) < set_share) & (batch.set_offsets.diff() > 1)
     is_event = torch.ones_like(batch.tokens, dtype=torch.bool)
     is_event[batch.cls_rows] = False
     is_hidden = is_masked_set.index_select(0, set_of_row) & is_event
@@ -118,24 +118,11 @@ def _mask(
 
     is_target = guessable & ~is_hidden & (_uniform(len(batch.tokens), generator) < token_share)
     target_rows = _places(is_target)
-    mask_rows = batch.cls_rows[is_masked_set] + 1
     tokens = _corrupt(batch.tokens, target_rows, generator, config.vocab_size)
-    tokens[mask_rows] = MASK
-    hours = batch.hours.index_fill(0, mask_rows, 0.0)
-    key_bias = batch.key_bias.double().index_fill(0, mask_rows, math.log(config.max_set_rows - 1))
-    is_kept = (~is_hidden).index_fill(0, mask_rows, True)
-    kept_rows = _places(is_kept)
+    smaller, is_kept = hide_sets(replace(batch, tokens=tokens), is_masked_set, config)
 
     masked_batch = MaskedBatch(
-        PackedBatch(
-            tokens=tokens.index_select(0, kept_rows),
-            hours=hours.index_select(0, kept_rows),
-            key_bias=key_bias.index_select(0, kept_rows),
-            set_offsets=offsets(lengths.masked_fill(is_masked_set, 2)),
-            subject_offsets=batch.subject_offsets,
-            days=batch.days,
-            gaps=batch.gaps,
-        ),
+        smaller,
         is_kept.cumsum(0).index_select(0, target_rows) - 1,
         batch.tokens.index_select(0, target_rows),
         masked_sets=_count_tokens(
@@ -153,6 +140,30 @@ def _mask(
         if config.shortcuts.collapsed_sets
         else _expand_masked_sets(masked_batch, config.max_set_rows - 1)
     )
+
+
+def hide_sets(batch: PackedBatch, is_masked_set: Tensor, config: ModelConfig) -> tuple[PackedBatch, Tensor]:
+    """Return the batch with one [MASK] row for the events of each masked set, and which rows it kept, bool [rows].
+
+    Args:
+        is_masked_set: bool [sets], true only for sets with an event.
+    """
+    is_hidden = is_masked_set.index_select(0, batch.set_of_row).index_fill(0, batch.cls_rows, False)
+    mask_rows = batch.cls_rows[is_masked_set] + 1
+    is_kept = (~is_hidden).index_fill(0, mask_rows, True)
+    kept_rows = _places(is_kept)
+    hours = batch.hours.index_fill(0, mask_rows, 0.0)
+    key_bias = batch.key_bias.double().index_fill(0, mask_rows, math.log(config.max_set_rows - 1))
+    smaller = PackedBatch(
+        tokens=batch.tokens.index_fill(0, mask_rows, MASK).index_select(0, kept_rows),
+        hours=hours.index_select(0, kept_rows),
+        key_bias=key_bias.index_select(0, kept_rows),
+        set_offsets=offsets(batch.set_offsets.diff().masked_fill(is_masked_set, 2)),
+        subject_offsets=batch.subject_offsets,
+        days=batch.days,
+        gaps=batch.gaps,
+    )
+    return smaller, is_kept
 
 
 def _expand_masked_sets(masked_batch: MaskedBatch, masked_rows: int) -> MaskedBatch:

@@ -12,6 +12,9 @@ from schemas.tables.columns import column
 
 LabelType = Literal["bool", "class", "list"]
 
+AS_LABELLED = "as labelled"
+"""The `predict_at` of a task whose labels each have a moment of their own, by no rule for new patients."""
+
 _TIME = pa.timestamp("us")
 _ARROW: dict[str, pa.DataType] = {"bool": pa.bool_(), "class": pa.string(), "list": pa.list_(pa.string())}
 

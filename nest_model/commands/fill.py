@@ -1,0 +1,127 @@
+"""Fill in what is hidden of a set: a pretrained NEST's guesses for masked tokens, or for a masked set."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from nest_model.commands.embed import known_history
+from nest_model.data.moments import Moments
+from nest_model.data.packed import PackedBatch, pack
+from nest_model.data.selection import Selection
+from nest_model.data.seqsets import SeqSets
+from nest_model.model.encoder import Encoder
+from nest_model.model.systems.nest.encoder import NestModel
+from nest_model.training.masking import FIRST_TOKEN, hide_sets
+from schemas.errors import InputError, NestError
+from schemas.tables.labels import Features
+from schemas.tables.vocab import MASK
+
+Hide = Sequence[int] | Literal["set"]
+
+
+@torch.no_grad()
+def fill(
+    encoder: Encoder,
+    seqsets: SeqSets,
+    moments: Moments,
+    tokens: pa.Table,
+    fabric: Fabric,
+    *,
+    hide: Hide,
+    top: int,
+) -> pa.Table:
+    """Return the likeliest tokens where something is hidden of each moment's last set.
+
+    Args:
+        tokens: the vocabulary, sorted by token id.
+        hide: "set": the whole content of the set, guessed by the set head from the patient's other sets; or places of
+            events in the set, from 0 in the order of the shards, all masked together and guessed by the token head.
+
+    Returns:
+        subject_id, encounter_id, place (null for a whole set), rank from 1, token, probability (of a whole set: the
+        share of the set's events that are expected to be this token), is_there (whether the token was hidden there).
+
+    Raises:
+        NestError: the model guesses no tokens; or a set has no event at a place by its moment.
+    """
+    if not isinstance(encoder, NestModel):
+        raise NestError(
+            f"{encoder.system} has no heads to fill in tokens and sets with; take a pretrained nest."
+        )
+    selection = known_history(encoder, seqsets, moments, Features())
+    places = [0] if hide == "set" else [int(place) for place in hide]
+    _refuse_short_sets(selection, places)
+    names, parts = tokens["token"].to_numpy(zero_copy_only=False), []
+    for row in range(len(moments)):
+        batch = pack(seqsets, selection.take(np.array([row])), encoder.config).to(fabric.device)
+        logits, hidden = (
+            _guess_set(encoder, batch) if hide == "set" else _guess_tokens(encoder, batch, places)
+        )
+        probability = logits.float().softmax(dim=1)[:, FIRST_TOKEN:]
+        best = probability.topk(min(top, probability.shape[1]))
+        for guess, place in enumerate([None] if hide == "set" else places):
+            ids = best.indices[guess].cpu().numpy() + FIRST_TOKEN
+            parts.append(
+                _rows(moments, row, place, ids, best.values[guess].cpu().numpy(), names, hidden[guess])
+            )
+    return pa.concat_tables(parts)
+
+
+def _refuse_short_sets(selection: Selection, places: Sequence[int]) -> None:
+    """Refuse places that a set does not have; to hide a set, it must have one event."""
+    counts = selection.event_counts[selection.set_offsets[1:] - 1]
+    short = np.count_nonzero(counts <= max(places))
+    if short or min(places) < 0 or len(set(places)) < len(places):
+        raise InputError(
+            f"hide: {short:,} of {len(counts):,} sets have no event at place {max(places)} by their moment; places "
+            "count from 0, each once, and a set without an event has nothing to hide."
+        )
+
+
+def _guess_set(encoder: NestModel, batch: PackedBatch) -> tuple[Tensor, list[set[int]]]:
+    """Return the logits of the last set's tokens, [1, vocab_size], and the tokens that were hidden."""
+    is_last = torch.zeros(batch.sets, dtype=torch.bool, device=batch.tokens.device)
+    is_last[-1] = True
+    hidden_batch, _ = hide_sets(batch, is_last, encoder.config)
+    output = encoder.read(hidden_batch, hidden_batch.cls_rows[-1:])
+    content = batch.tokens[int(batch.cls_rows[-1]) + 1 :]
+    return encoder.msm_logits(output.hidden_states[output.place]), [set(content.tolist())]
+
+
+def _guess_tokens(
+    encoder: NestModel, batch: PackedBatch, places: Sequence[int]
+) -> tuple[Tensor, list[set[int]]]:
+    """Return the logits at each place, [places, vocab_size], and the token that was hidden there."""
+    rows = batch.cls_rows[-1] + 1 + torch.tensor(places, device=batch.tokens.device)
+    masked = replace(batch, tokens=batch.tokens.index_fill(0, rows, MASK))
+    output = encoder.read(masked, rows)
+    logits = encoder.token_logits(output.hidden_states[output.place])
+    return logits, [{token} for token in batch.tokens[rows].tolist()]
+
+
+def _rows(
+    moments: Moments,
+    row: int,
+    place: int | None,
+    ids: np.ndarray,
+    probability: np.ndarray,
+    names: np.ndarray,
+    hidden: set[int],
+) -> pa.Table:
+    count = len(ids)
+    columns: dict[str, Any] = {
+        "subject_id": np.full(count, moments.subject_id[row]),
+        "encounter_id": np.full(count, moments.encounter_id[row]),
+        "place": pa.array([place] * count, pa.int64()),
+        "rank": np.arange(1, count + 1),
+        "token": pa.array(names[ids], pa.string()),
+        "probability": probability,
+        "is_there": [int(token) in hidden for token in ids],
+    }
+    return pa.table(columns)

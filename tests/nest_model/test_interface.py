@@ -1,0 +1,271 @@
+"""NEST from Python: what is embedded, filled in and learnt, and that none of it holds what was not known."""
+
+import re
+import shutil
+from datetime import datetime
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import nest_model
+from nest_model.__main__ import main
+from nest_model.data.seqsets import SeqSets
+from nest_model.training.recipe import PRETRAINING
+from schemas.errors import InputError, NestError
+from schemas.markdown import without_front_matter
+from tests.support.factories.shards import DAY_US, HOUR_US, set_row, write_shards
+from tests.support.factories.world import (
+    SIGN,
+    World,
+    copy_world,
+    finetune_small,
+    make_world,
+    pretrain_small,
+    runtime,
+)
+
+NOW = datetime(1970, 2, 5)  # between the second sets, begun on 31 January, and the third
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"), subjects=60)
+
+
+@pytest.fixture(scope="module")
+def model(world, tmp_path_factory) -> nest_model.Model:
+    out = tmp_path_factory.mktemp("pretrained")
+    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=2), max_sets=4)
+    return nest_model.load(out, device="cpu", threads=1)
+
+
+def vectors(table) -> np.ndarray:
+    return np.array(table["embedding"].to_pylist())
+
+
+def with_sign(world: World, root, *, after_hours: int, known_after_hours: int) -> World:
+    """Copy a world with a canary in each first set, and the hours until it happened and until it was known."""
+
+    def add(row: dict) -> None:
+        if row["set_index"] == 0:
+            happened, known = (hours * HOUR_US for hours in (after_hours, known_after_hours))
+            for name, value in (
+                ("tokens", SIGN), ("kinds", 3), ("hours", float(after_hours)),
+                ("times", happened), ("available", known),
+            ):  # fmt: skip
+                row[name].append(value)
+
+    return copy_world(world, root, add)
+
+
+@pytest.mark.parametrize("level", ["patients", "sets"])
+def test_an_embedding_holds_what_was_known_and_not_what_came_later(world, model, tmp_path, level):
+    known = with_sign(world, tmp_path / "known", after_hours=2, known_after_hours=2)
+    unknown = with_sign(world, tmp_path / "unknown", after_hours=2, known_after_hours=40 * 24)
+
+    plain, seen, unseen = (
+        vectors(model.embed(place.seqset, at=NOW, level=level)) for place in (world, known, unknown)
+    )
+
+    assert np.array_equal(plain, unseen)
+    assert not np.allclose(plain, seen)
+
+
+def test_sets_begun_after_the_moment_change_nothing(world, model):
+    early = model.embed(world.seqset, at=NOW, level="sets")
+    later = model.embed(world.seqset, at="1971-01-01", level="sets")
+    shards = SeqSets.read(world.seqset)
+
+    assert len(early) == np.count_nonzero(shards.start_us <= 35 * DAY_US)
+    assert len(later) == shards.sets
+    assert max(early["start"].to_pylist()) <= NOW
+    # who had no later set is the same at both moments
+    last = dict(zip(shards.subject_id, shards.start_us, strict=True))
+    is_same = np.array([last[subject] <= 35 * DAY_US for subject in early["subject_id"].to_pylist()])
+    rows = [
+        subject in set(np.array(early["subject_id"])[is_same]) for subject in later["subject_id"].to_pylist()
+    ]
+    np.testing.assert_allclose(vectors(early)[is_same], vectors(later)[rows], atol=1e-5)
+
+
+def test_codes_of_a_stay_without_an_end_are_not_embedded_nor_learnt(world, model, tmp_path):
+    def end_never(row: dict) -> None:
+        row["end"] = None
+
+    def code_it(row: dict) -> None:
+        end_never(row)
+        for name, value in (("tokens", SIGN), ("kinds", 0), ("hours", 0.0)):
+            row[name].append(value)
+        for name in ("times", "available"):
+            row[name].append(row["start"])
+
+    open_stays = copy_world(world, tmp_path / "open", end_never)
+    coded = copy_world(world, tmp_path / "coded", code_it)
+    first = pl.read_parquet(world.labels).group_by("subject_id").first().sort("subject_id")
+
+    plain, same = (vectors(model.embed(place.seqset, at=first)) for place in (open_stays, coded))
+
+    assert np.array_equal(plain, same)
+    with pytest.raises(InputError, match="index stays of 60 of 60 rows have no end"):
+        model.finetune(first, coded.seqset, coded.subjects, tmp_path / "tuned")
+
+
+def test_a_row_without_an_encounter_reads_up_to_the_last_set_begun(world, model):
+    labels = pl.read_parquet(world.labels)
+    named = model.embed(world.seqset, at=labels)
+    unnamed = model.embed(world.seqset, at=labels.select("subject_id", "predict_at"))
+
+    assert unnamed["encounter_id"].to_pylist() == labels["index_encounter"].to_list()
+    assert np.array_equal(vectors(named), vectors(unnamed))
+
+
+def test_a_moment_before_the_first_set_is_an_error_in_a_table(world, model):
+    rows = pl.DataFrame({"subject_id": [1, 999], "at": [datetime(1969, 1, 1), NOW]})
+    with pytest.raises(
+        InputError, match="2 of 2 rows name a patient who is not in these shards, or has no set"
+    ):
+        model.embed(world.seqset, at=rows)
+
+
+@pytest.mark.parametrize("at", ["yesterday", "2150-01-31T00:00+01:00", 7])
+def test_what_is_no_moment_is_refused(world, model, at):
+    with pytest.raises(InputError, match=r"is no date|has a time zone|is no table"):
+        model.embed(world.seqset, at=at)
+
+
+def test_the_command_writes_what_the_function_returns(world, model, tmp_path):
+    out = tmp_path / "embeddings.parquet"
+    paths = [f"--model={model.folder}", f"--seqset={world.seqset}", f"--out={out}"]
+
+    assert main(["embed", *paths, f"--at={world.labels}", "--device=cpu", "--threads=1"]) == 0
+
+    written = pq.read_table(out)
+    assert written.schema.metadata[b"contract"] == b"embeddings/1"
+    assert np.array_equal(vectors(written), vectors(model.embed(world.seqset, at=world.labels)))
+
+
+def test_the_command_replaces_no_other_table(world, model, tmp_path, capsys):
+    out = shutil.copy(world.labels, tmp_path / "labels.parquet")
+    paths = [f"--model={model.folder}", f"--seqset={world.seqset}", f"--out={out}"]
+    assert main(["embed", *paths, "--at=1971-01-01"]) == 2
+    assert "a table of another kind (labels)" in capsys.readouterr().err
+
+
+def test_filling_in_a_set_reads_nothing_of_it(world, model, tmp_path):
+    """The guess for a hidden set stays when its content changes, and is not the same for every patient."""
+
+    def swap(row: dict) -> None:
+        row["tokens"] = [SIGN] * len(row["tokens"])
+
+    last = pl.read_parquet(world.labels).group_by("subject_id").last().sort("subject_id")
+    end = dict(last.select("subject_id", "index_encounter").rows())
+    changed = copy_world(
+        world,
+        tmp_path / "changed",
+        lambda row: swap(row) if end[row["subject_id"]] == row["encounter_id"] else None,
+    )
+
+    guesses, same = (
+        model.fill(place.seqset, vocab=world.vocab, at=last, top=3) for place in (world, changed)
+    )
+
+    assert guesses["token"].to_pylist() == same["token"].to_pylist()
+    np.testing.assert_allclose(guesses["probability"], same["probability"], atol=1e-6)
+    assert len(set(np.round(np.array(guesses["probability"]), 6))) > len(last)
+    assert same["is_there"].to_pylist() == [token == "LAB:0_Q3" for token in same["token"].to_pylist()]
+
+
+def test_a_masked_token_is_guessed_from_the_others_alone(world, model, tmp_path):
+    def change(row: dict) -> None:
+        row["tokens"][1] = SIGN
+
+    labels = pl.read_parquet(world.labels).head(5)
+    changed = copy_world(world, tmp_path / "changed", change)
+    first = labels.group_by("subject_id").first()
+
+    a, b = (
+        pl.from_arrow(model.fill(place.seqset, vocab=world.vocab, at=first, hide=[1], top=40))
+        for place in (world, changed)
+    )
+
+    assert a["token"].to_list() == b["token"].to_list()
+    assert a["is_there"].sum() == b["is_there"].sum() == len(first)  # the true token is among all 30
+    np.testing.assert_allclose(
+        a.group_by("subject_id").agg(pl.col("probability").sum())["probability"], 1, atol=0.2
+    )
+    with pytest.raises(InputError, match="5 of 5 sets have no event at place 99"):
+        model.fill(world.seqset, vocab=world.vocab, at=labels, hide=[99])
+
+
+def test_own_labels_are_learnt_and_scored(world, model, tmp_path):
+    labels = pl.read_parquet(world.labels)
+    own = labels.select("subject_id", "predict_at", pl.col("label").cast(pl.Int8))
+
+    tuned = model.finetune(own, world.seqset, world.subjects, tmp_path / "tuned", name="mine", epochs=2)
+    scores = pl.from_arrow(tuned.predict(world.seqset, at=own))
+
+    written = pl.read_parquet(tmp_path / "tuned" / "predictions" / "predictions.parquet")
+    np.testing.assert_allclose(
+        np.array(scores["probability"].to_list()), np.array(written["probability"].to_list()), atol=1e-5
+    )
+    assert written["split"].to_list() == labels["split"].to_list()
+    assert scores["model"].unique().to_list() == ["mine_nest"]
+    with pytest.raises(InputError, match="prediction times of their own"):
+        tuned.predict(world.seqset)
+    with pytest.raises(NestError, match="guesses no tokens"):
+        tuned.fill(world.seqset, vocab=world.vocab, at=own)
+
+
+def run_card(folder, seqset, monkeypatch) -> tuple[dict, pa.Table]:
+    """Return the front matter of a model's README and the table that its snippet makes in the model's folder."""
+    _, front, body = (folder / "README.md").read_text().split("---\n", 2)
+    (code,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
+    monkeypatch.chdir(folder)
+    (folder / "seqset").symlink_to(seqset)
+    names: dict = {}
+    exec(code, names)
+    (folder / "seqset").unlink()
+    return yaml.safe_load(front), names["table"]
+
+
+def test_the_snippet_of_a_pretrained_card_embeds_everybody(world, model, monkeypatch):
+    front, table = run_card(model.folder, world.seqset, monkeypatch)
+
+    assert (front["library_name"], front["license"]) == ("nest", "other")
+    assert {"pretrained", "nest", "safetensors"} <= set(front["tags"])
+    assert "ndcg_at_10" in front["metrics"]
+    assert len(table) == 60
+
+
+def test_the_snippet_of_a_task_card_predicts(world, model, tmp_path, monkeypatch):
+    recipe = PRETRAINING["tiny"].with_changes(epochs=1)
+    folder = finetune_small(world, model.folder, tmp_path, recipe)
+
+    front, table = run_card(folder, world.seqset, monkeypatch)
+
+    assert front["metrics"] == ["roc_auc", "average_precision", "brier_score"]
+    assert front["tags"][-1] == "mimic_made_up"
+    assert set(table["model"].to_pylist()) == {"mimic_made_up_nest"}
+    card = (folder / "README.md").read_text()
+    assert "Do not publish them" in card
+    assert without_front_matter(card).startswith("# NEST, fine-tuned: mimic_made_up")
+
+
+def test_labels_that_teach_nothing_are_refused_before_a_training(world, model, tmp_path):
+    own = pl.read_parquet(world.labels).select("subject_id", "predict_at", label=pl.lit(True))
+    with pytest.raises(InputError, match="mine: cannot be learnt: one class only"):
+        model.finetune(own, world.seqset, world.subjects, tmp_path / "tuned", name="mine")
+    with pytest.raises(NestError, match="did you mean epochs"):
+        model.finetune(own, world.seqset, world.subjects, tmp_path / "tuned", name="mine", epoch=1)
+
+
+def test_shards_of_another_vocabulary_are_refused(model, tmp_path):
+    other = make_world(tmp_path / "other", subjects=5)
+    shutil.rmtree(other.seqset)
+    write_shards(other.seqset, [set_row(1, 0, 10, 0, [(8, 3, 0, 0)])])
+    with pytest.raises(NestError, match="reads another vocabulary"):
+        model.embed(other.seqset, at="1971-01-01")
