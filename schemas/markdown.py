@@ -3,6 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 
+def without_front_matter(text: str) -> str:
+    """Return a README without the YAML at its top, which only a hub of models reads."""
+    parts = text.split("---\n", 2)
+    return parts[2].lstrip() if len(parts) == 3 and not parts[0] else text
+
+
 def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
     """Return rows of text, which all have the same keys, as a Markdown table."""
     lines = [f"| {' | '.join(row.values())} |" for row in rows]

@@ -17,7 +17,7 @@ from nest_model.systems import PACKAGE, systems
 from schemas.cards import FAILED, StepCard
 from schemas.errors import NestError
 from schemas.io.verify import verified
-from schemas.markdown import markdown_table
+from schemas.markdown import markdown_table, without_front_matter
 from schemas.settings import Settings
 
 RESEARCH_TEAM = ["team:research"]
@@ -141,7 +141,10 @@ def model_folder_metadata(model: Path) -> dict[str, dg.MetadataValue]:
     card = model / "README.md"
     if not card.exists():  # not trainable
         return {}
-    return {"model": dg.MetadataValue.path(model), "model_card": dg.MetadataValue.md(card.read_text())}
+    return {
+        "model": dg.MetadataValue.path(model),
+        "model_card": dg.MetadataValue.md(without_front_matter(card.read_text())),
+    }
 
 
 def predictions_metadata(predictions: Path) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 from nest_model.data.vocabulary import read_tokens
 from nest_model.evaluation.metrics import evaluate, headline
+from nest_model.training.hub_card import LICENCE, SCORES, front_matter
 from nest_model.training.not_trainable import write_not_trainable
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import remove_outputs, write_json, write_text
@@ -173,6 +174,12 @@ def _readme(config: dict[str, Any], task: Task) -> str:
     validation = {name: value for name, value in config["validation"].items() if value is not None}
     return "\n".join(
         [
+            front_matter(
+                library="lightgbm",
+                tags=["lightgbm", "counts", task.cohort],
+                metrics=SCORES,
+                task="tabular-classification",
+            ),
             f"# LightGBM on counts: {task.cohort}",
             f"{task.about}\n",
             "The baseline for NEST on the same rows: counts per token in the index set and in the history "
@@ -187,5 +194,6 @@ def _readme(config: dict[str, Any], task: Task) -> str:
             f"- seed {config['seed']}, vocabulary sha256 `{config['vocab_sha256']}`\n",
             "Classes are not reweighted. Not a medical device; its predictions must not change the care of a "
             "patient.\n",
+            LICENCE,
         ]
     )

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 from nest_model.systems import systems
 from nest_model.training import paper_differences
 from nest_model.training.guesses import table
+from nest_model.training.hub_card import LICENCE, SCORES, USAGE, front_matter
 from schemas.markdown import markdown_table
 from schemas.suppress import suppress_count
+from schemas.tables.labels import AS_LABELLED
 
 if TYPE_CHECKING:
     from nest_model.config import ModelConfig
@@ -23,7 +25,7 @@ predictions must not change the care of anyone.
 ## Limits
 - It reads tokens of one vocabulary, with its cuts and lookups; shards of another vocabulary are refused.
 - It was trained on the subjects of one source, real or synthetic; other sources differ in coding and frequencies.
-- Weights of models trained on people's data can reveal some of it. Share them only under the data's agreement.
+- Weights of models trained on people's data can reveal some of it.
 - Probabilities are not calibrated after training; check the calibration before reading them as risks.
 """
 
@@ -43,6 +45,9 @@ A yardstick: the recipe of a fine-tuning with fresh weights, drawn with the seed
 """
 
 
+_PREDICT = 'predict("seqset")  # each last set, at the task\'s own prediction time'
+_PREDICT_AT = 'predict("seqset", at="2150-01-31")  # from what was known by then'
+
 _SHUFFLED = (
     "The sets before the last trade their contents at random (seed {seed}), here and in every prediction."
 )
@@ -59,8 +64,15 @@ def pretrained_readme(
     training, title = card.training, systems()[card.system].title
     return "\n".join(
         [
+            front_matter(
+                library="nest",
+                tags=["safetensors", "set-sequences", "pretrained", card.system],
+                metrics=["cross_entropy", *(["recall_at_10", "ndcg_at_10"] if card.system == "nest" else [])],
+                task="feature-extraction",
+            ),
             f"# {title}, pretrained",
             f"{systems()[card.system].about}\n",
+            USAGE.format(call='embed("seqset", at="2150-01-31")  # what was known by then, a row each'),
             *_model(card),
             *_data(training),
             *_run(training),
@@ -70,6 +82,7 @@ def pretrained_readme(
             f"\n{table.explanation(yardsticks)}\n",
             *(f"- **{sentence}**" for sentence in (*not_judged, *not_learnt)),
             "",
+            LICENCE,
             _LIMITS,
         ]
     )
@@ -82,8 +95,15 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
     is_fresh = training.get("start") == "fresh"
     return "\n".join(
         [
+            front_matter(
+                library="nest",
+                tags=["safetensors", "set-sequences", "fine-tuned", card.system, task.cohort],
+                metrics=SCORES,
+                task="tabular-classification",
+            ),
             f"# {title}, {'without pretraining' if is_fresh else 'fine-tuned'}: {task.cohort}",
             f"{task.about}\n",
+            USAGE.format(call=_PREDICT_AT if task.predict_at == AS_LABELLED else _PREDICT),
             *([_FRESH.format(title=title)] if is_fresh else []),
             f"Predicts at `{task.predict_at}`; {task.label_type} over {len(task.classes)} classes. "
             f"It sees events by `{task.features.clock}`"
@@ -98,6 +118,7 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             *_paper_differences(card),
             *_table("## On the validation rows", metrics),
             _FILES if is_fresh else _FILES + _PROBE.format(title=title),
+            LICENCE,
             _LIMITS,
         ]
     )
