@@ -44,8 +44,8 @@ class Workspace(dg.ConfigurableResource["Workspace"]):
     instacart_target: str | None = None  # last_visible | held_out
     preset: str | None = None  # default | paper
     model: str | None = None  # auto | tiny | small | paper
-    pretraining: str | None = None  # e.g. time2vec=days msm_weight=0.5
-    finetuning: str | None = None  # e.g. freeze=swe,cse readout=cls
+    pretraining: str | None = None  # e.g. layers=3 d_model=128 msm_weight=0.5
+    finetuning: str | None = None  # e.g. freeze=swe,cse dropout=0.2
     yardsticks: str | None = None  # default | all
     med_link: str | None = None  # name | pharmacy
     seed: int | None = None

@@ -23,7 +23,7 @@ from nest_model.data.vocabulary import read_tokens
 from nest_model.model import checkpoint
 from nest_model.model.classifier import Classifier
 from nest_model.model.encoder import Encoder
-from nest_model.options import FineTuningOptions, Options
+from nest_model.options import FineTuningOptions
 from nest_model.training.device import Device, launch_fabric
 from nest_model.training.runtime import Runtime
 from nest_model.training.stop import StopRequest
@@ -147,10 +147,11 @@ class Model:
                 predictions=folder / "predictions" / "predictions.parquet",
                 seed=seed,
                 runtime=Runtime(self.fabric, Telemetry(folder), StopRequest(at_once=True)),
-                recipe={field: getattr(chosen_options, field) for field in Options.model_fields},
+                recipe=chosen_options.recipe,
                 readout=chosen_options.readout,
                 freeze=chosen_options.freeze or (),
                 shuffle_sets=bool(chosen_options.shuffle_sets),
+                context=chosen_options.context,
             )
         module, card = checkpoint.load_model(folder)
         return Model(folder, card, module, self.fabric)

@@ -5,12 +5,14 @@ Free of torch: settings are checked before a run starts.
 
 import argparse
 import difflib
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-from nest_model.config import PRESETS, ModelConfig
+from nest_model.config import PRESETS, ContextLimits, ModelConfig
+from nest_model.recipe import Recipe
 from nest_model.systems import absent_fields, systems
 from schemas.errors import NestError
 
@@ -23,6 +25,10 @@ All of them are the whole encoder, of any system.
 FIELDS = {"position": "cse_position"}
 """Options whose name differs from the field of the model's config."""
 
+NOT_CHANGED = ("vocab_size", "shuffle_seed", "shortcuts", "row_budget")
+"""Fields of a model and a recipe that nobody sets by name: those of the vocabulary, of an ablation that has its own
+option, and those that change no result."""
+
 OF_DATA = ("leave_out_last_set", "patient_share")
 """Options about what is read, which are no field of the model's config."""
 
@@ -31,6 +37,17 @@ class Options(BaseModel):
     """Options of both trainings; None keeps the preset's value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    of_model: ClassVar[frozenset[str]]  # fields of the model's config that may be changed beside the options
+
+    fields: Mapping[str, Any] = Field(
+        {},
+        exclude=True,
+        description=(
+            "any field of the model's config or the recipe, as name=value, such as d_model=128 or dropout=0.2; several "
+            "are separated by spaces, and the flag may be repeated"
+        ),
+    )
 
     epochs: int | None = Field(None, ge=1, description="maximum number of epochs (default: preset)")
     learning_rate: float | None = Field(None, gt=0, description="peak learning rate (default: preset)")
@@ -60,11 +77,16 @@ class Options(BaseModel):
         Raises:
             NestError: an option is unknown, or has a value it cannot take.
         """
+        others = {name: value for name, value in values.items() if name in cls.other_fields()}
+        own = {name: value for name, value in values.items() if name not in others}
+        checked = {name: _checked(name, value, cls.other_fields()[name]) for name, value in others.items()}
+        if checked:
+            own["fields"] = {**own.get("fields", {}), **checked}
         try:
-            return cls(**values)
+            return cls(**own)
         except ValidationError as error:
             raise NestError(
-                "; ".join(_message(dict(fault), list(cls.model_fields)) for fault in error.errors())
+                "; ".join(_message(dict(fault), cls.names()) for fault in error.errors())
             ) from None
 
     @classmethod
@@ -79,7 +101,8 @@ class Options(BaseModel):
             raise NestError(
                 f"{', '.join(faults) or '='}: has no value; write name=value pairs separated by spaces."
             )
-        names = [name.replace("-", "_") for name, _, _ in pairs]
+        aliases = {field: option for option, field in FIELDS.items()}
+        names = [aliases.get(name, name) for name in (name.replace("-", "_") for name, _, _ in pairs)]
         if duplicates := sorted({name for name in names if names.count(name) > 1}):
             raise NestError(f"{', '.join(duplicates)}: given more than once; give it once.")
         return cls.read({name: pair[2] for name, pair in zip(names, pairs, strict=True)})
@@ -89,21 +112,46 @@ class Options(BaseModel):
         """The options that are set, by field name."""
         return self.model_dump(exclude_none=True)
 
+    @classmethod
+    def other_fields(cls) -> dict[str, Any]:
+        """Return the type of each field of the model's config and the recipe that is no option of its own."""
+        hints = {name: hint for name, hint in get_type_hints(ModelConfig).items() if name in cls.of_model}
+        hints |= {field.name: get_type_hints(Recipe)[field.name] for field in fields(Recipe)}
+        own = {
+            *cls.model_fields,
+            *(FIELDS[name] for name in cls.model_fields if name in FIELDS),
+            *NOT_CHANGED,
+        }
+        return {name: hint for name, hint in hints.items() if name not in own}
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return every name that may be set."""
+        return [*(name for name in cls.model_fields if name != "fields"), *cls.other_fields()]
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The fields of the recipe that are set."""
+        return {name: value for name, value in {**self.overrides, **self.fields}.items() if name in _RECIPE}
+
     def flags(self) -> dict[str, str]:
         """Return the options that are set as command-line flags, without the leading dashes."""
-        return {
-            name.replace("_", "-"): ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            for name, value in self.overrides.items()
-        }
+        flags = {name.replace("_", "-"): _text(value) for name, value in self.overrides.items()}
+        others = " ".join(f"{name}={_text(value)}" for name, value in self.fields.items())
+        return flags | ({"set": others} if others else {})
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, str]) -> Self:
         """Return the options that command-line flags, without their dashes, set; see `read`."""
-        return cls.read({name.replace("-", "_"): value for name, value in flags.items()})
+        others = cls.from_text(flags.get("set", ""))
+        own = {name.replace("-", "_"): value for name, value in flags.items() if name != "set"}
+        return cls.read({**own, **others.overrides, **others.fields})
 
 
 class PretrainingOptions(Options):
     """Options of a pretraining."""
+
+    of_model: ClassVar[frozenset[str]] = frozenset(field.name for field in fields(ModelConfig))
 
     position: Literal["days_since_first", "days_since_prior", "index"] | None = Field(
         None, description="position of a set among its patient's sets"
@@ -165,12 +213,13 @@ class PretrainingOptions(Options):
             NestError: the options contradict each other, the preset or the system.
         """
         absent = absent_fields(system)
-        if unused := [name for name in self.overrides if FIELDS.get(name, name) in absent]:
+        values = {**self.overrides, **self.fields}
+        if unused := [name for name in values if FIELDS.get(name, name) in absent]:
             raise NestError(f"{system} has no {', '.join(unused)}; leave out what only another system reads.")
         changes = {
             FIELDS.get(name, name): None if value == "none" else value
-            for name, value in self.overrides.items()
-            if name not in (*Options.model_fields, *OF_DATA)
+            for name, value in values.items()
+            if name not in (*_RECIPE, *OF_DATA)
         }
         if self.set_position == "none" and self.time2vec is None:
             changes |= _without_hours(PRESETS[preset].get("time2vec"))
@@ -224,7 +273,9 @@ class PretrainingOptions(Options):
 
 
 class FineTuningOptions(Options):
-    """Options of a fine-tuning."""
+    """Options of a fine-tuning; of the model's config only what is read of a patient can change."""
+
+    of_model: ClassVar[frozenset[str]] = frozenset(ContextLimits.__annotations__)
 
     readout: Literal["cls", "history", "mean_pool"] | None = Field(
         None,
@@ -242,6 +293,11 @@ class FineTuningOptions(Options):
         "the model remembers it, and predict does the same",
     )
 
+    @property
+    def context(self) -> dict[str, Any]:
+        """The limits of what is read of a patient that are set."""
+        return {name: value for name, value in self.fields.items() if name in self.of_model}
+
     def unfrozen(self) -> Self:
         """Return these options without `freeze`, which means nothing for fresh weights."""
         return self.model_copy(update={"freeze": None})
@@ -255,6 +311,11 @@ class FineTuningOptions(Options):
 def add_flags(command: argparse.ArgumentParser, kind: type[Options]) -> None:
     """Add a flag for each option of a class."""
     for name, field in kind.model_fields.items():
+        if name == "fields":
+            command.add_argument(
+                "--set", dest=name, metavar="NAME=VALUE", action="append", default=[], help=field.description
+            )
+            continue
         values = [value for part in get_args(field.annotation) for value in get_args(part)]
         choices = [value for value in values if isinstance(value, str)]
         # a switch may stand alone
@@ -270,7 +331,16 @@ def add_flags(command: argparse.ArgumentParser, kind: type[Options]) -> None:
 
 def take_options(kind: type[Options], values: dict[str, Any]) -> Any:
     """Remove an option class's values from a command's values and return them validated."""
-    return kind.read({name: values.pop(name) for name in kind.model_fields})
+    texts: Sequence[str] = values.pop("fields")
+    own = {
+        name: value
+        for name in kind.model_fields
+        if name != "fields" and (value := values.pop(name)) is not None
+    }
+    others = kind.from_text(" ".join(texts))
+    if twice := sorted(own.keys() & others.overrides.keys()):
+        raise NestError(f"{', '.join(twice)}: given by its own flag and by --set; give it once.")
+    return kind.read({**own, **others.overrides, **others.fields})
 
 
 def preset_for(model: str, *, gpu: bool) -> str:
@@ -301,7 +371,32 @@ def system_choice(name: str) -> str:
     return name
 
 
+_RECIPE = frozenset(field.name for field in fields(Recipe))
 _ANY_VOCAB = 100
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "none"
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _checked(name: str, value: Any, hint: Any) -> Any:
+    """Return the value of a field, from text or as it is.
+
+    Raises:
+        NestError: the field cannot take it.
+    """
+    if isinstance(value, str):
+        value = None if value == "none" else value.split(",") if "tuple" in str(hint) else value
+    if value is None and name in _RECIPE:
+        raise NestError(f"{name} cannot be none; give a number (a large clip_norm clips nothing).")
+    try:
+        return TypeAdapter(hint).validate_python(value)
+    except ValidationError as error:
+        raise NestError(
+            "; ".join(_message({**fault, "loc": (name,)}, [name]) for fault in error.errors())
+        ) from None
 
 
 def _without_hours(time2vec: str | None) -> dict[str, Any]:

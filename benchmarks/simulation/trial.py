@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from benchmarks.simulation.encoders import Arrangement, ReadoutRows, Regressor
 from benchmarks.simulation.outcome import CODES, D_MODEL, SetDistribution
 from nest_model.config import ModelConfig
-from nest_model.training.recipe import Recipe
+from nest_model.recipe import Recipe
 from schemas.tables.vocab import SPECIALS
 
 

@@ -21,6 +21,7 @@ from nest_model.evaluation.linear_probe import fit_probe
 from nest_model.evaluation.metrics import evaluate, headline
 from nest_model.model import checkpoint
 from nest_model.model.encoder import Encoder
+from nest_model.recipe import Recipe
 from nest_model.training.finetuning_task import FineTuning
 from nest_model.training.freezing import freeze_blocks
 from nest_model.training.fsdp import whole_weights
@@ -28,7 +29,7 @@ from nest_model.training.memory import within_memory
 from nest_model.training.model_card import classifier_readme
 from nest_model.training.not_trainable import write_not_trainable
 from nest_model.training.rate_search import train, with_rate_of_first_seed
-from nest_model.training.recipe import FINETUNING, SEVERAL_CLASSES, Recipe
+from nest_model.training.recipe import FINETUNING, SEVERAL_CLASSES
 from nest_model.training.runtime import Runtime
 from nest_model.training.seeds import (
     finished_metrics,
@@ -106,6 +107,7 @@ def finetune(
     readout: Readout | None = None,
     freeze: Sequence[str] = (),
     shuffle_sets: bool = False,
+    context: Mapping[str, Any] = MappingProxyType({}),
     start: Start = "pretrained",
     labelled_share: float = 1.0,
     skip_finished: bool = False,
@@ -120,6 +122,7 @@ def finetune(
         readout: the readout of the task's head; None: the pretrained model's.
         freeze: those of `options.BLOCKS` to keep as pretrained.
         shuffle_sets: let earlier sets trade their contents, drawn with the seed, see `shuffle_before_target`.
+        context: limits of what is read of a patient, in place of the pretrained model's.
         start: `fresh` reads only the config and the measured items of the pretrained model and draws the encoder's
             weights with the seed: the initial weights of a pretraining with that seed, except for shared embeddings,
             which become a plain table. No probe is fitted then.
@@ -147,6 +150,7 @@ def finetune(
         encoder = _untrained_encoder(encoder, seed, freeze)
     if readout is not None:
         encoder.config = replace(encoder.config, readout=readout)
+    encoder.config = replace(encoder.config, **dict(context))
     if shuffle_sets:
         encoder.config = replace(encoder.config, shuffle_seed=seed)
     freeze_blocks(encoder, freeze)

@@ -513,6 +513,7 @@ def _finetune(*, pretraining_seeds: bool, **values: Any) -> None:
         readout=options.readout,
         freeze=options.freeze or (),
         shuffle_sets=bool(options.shuffle_sets),
+        context=options.context,
         pretraining_seeds=pretraining_seeds,
     )
     _train(run, options, **values)
@@ -540,8 +541,7 @@ def _train(
     fabric = launch_fabric(device, precision, threads=threads, strategy=strategy)
     run(
         runtime=Runtime(fabric, telemetry, stop, seconds_between_states, lower_row_budget),
-        recipe={name: getattr(training_options, name) for name in Options.model_fields}
-        | {"row_budget": row_budget},
+        recipe=training_options.recipe | {"row_budget": row_budget},
         **options,
     )
 

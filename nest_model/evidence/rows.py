@@ -88,9 +88,14 @@ class Row:
             own["layers"] = str(self.layers * layers)
         flags = own
         for name, value in flags_of_nest.items():
-            with suppress(NestError):
-                PretrainingOptions.from_flags({name: value} | flags).changes(preset, self.system)
-                flags = {name: value} | flags
+            # of the fields that `--set` names, each on its own
+            for part in value.split() if name == "set" else [value]:
+                more = {name: part} | flags
+                if name == "set":
+                    more["set"] = f"{flags.get('set', '')} {part}".strip()
+                with suppress(NestError):
+                    PretrainingOptions.from_flags(more).changes(preset, self.system)
+                    flags = more
         return {"system": self.system} | flags
 
     def finetuning_flags(self, options: FineTuningOptions) -> dict[str, str]:

@@ -25,8 +25,8 @@ from nest_model.next_set.questions import Histories, Known, Questions
 from nest_model.next_set.ranking import Ranking, TieOrder
 from nest_model.next_set.system import Fitted, Tools
 from nest_model.next_set.validation import disclosable, evenly_spread, validation_scores
+from nest_model.recipe import Recipe
 from nest_model.training.ranks import split_step
-from nest_model.training.recipe import Recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.state import StateFolder, TrainingState
 from nest_model.training.stop import Stopped, StopRequest

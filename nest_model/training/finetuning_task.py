@@ -29,8 +29,8 @@ from nest_model.model.classifier import (
 )
 from nest_model.model.encoder import Encoder
 from nest_model.model.parcel import Parcel
+from nest_model.recipe import Recipe
 from nest_model.training.ranks import split_step
-from nest_model.training.recipe import Recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.scoring import score
 from schemas.errors import NestError

@@ -12,10 +12,10 @@ from torch.nn.utils import parametrize
 
 from nest_model.data.locations import ShardRows, shard_rows
 from nest_model.model.encoder import Encoder
+from nest_model.recipe import Recipe
 from nest_model.training.objective import CorruptedBatch, Evaluation, Objective
 from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
 from nest_model.training.ranks import split_step, sum_over_ranks
-from nest_model.training.recipe import Recipe
 from nest_model.training.resume import Position
 from nest_model.training.runtime import Runtime
 from schemas.suppress import suppress_count

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from lightning_fabric import Fabric
 from torch import nn
 
-from nest_model.training.recipe import Recipe
+from nest_model.recipe import Recipe
 from nest_model.training.resume import Position
 from nest_model.training.runtime import Runtime
 from nest_model.training.state import StateFolder

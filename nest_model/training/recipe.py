@@ -1,74 +1,7 @@
-"""Recipes: how a model is optimised and when training stops, for each preset."""
+"""The recipe of each preset."""
 
-import math
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
-
+from nest_model.recipe import Recipe
 from nest_model.systems import systems
-
-MOST_EPOCHS = 30
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Settings of AdamW, of the learning rate and of early stopping."""
-
-    learning_rate: float
-    epochs: int
-    patience: int  # epochs without a better validation before training stops
-    weight_decay: float = 0.01
-    decays: Literal["everything", "matrices"] = "everything"  # matrices: no norm, bias or embedding
-    head_rate: float = 1.0  # factor of the learning rate for a task's fresh head
-    clip_norm: float | None = None  # of all gradients together
-    dropout: float = 0.1  # in a task's head
-    warmup_share: float = 0.0  # share of all steps with a linear warm-up
-    decay: Literal["constant", "cosine", "linear"] = "constant"  # of the rate after the warm-up, down to 0
-    examples_per_step: int = 36
-    # event dropout: each step drops a share of the events, drawn between these two
-    thinning: tuple[float, float] = (0.0, 0.0)
-    starts_at_shares: bool = False  # MSM's head starts at the training sets' mean shares, a constant guess
-    shares_embeddings: bool = False  # tokens share embeddings of their code groups, see shared_embedding.py
-    least_steps: int = 0  # few examples get more epochs, see `for_examples`
-    # a search: the learning rate times each of these is tried, see rate_search.py; empty: no search
-    rate_factors: tuple[float, ...] = ()
-    row_budget: int = 8_192  # rows of a micro-batch; affects memory and speed, not the result
-
-    def with_changes(self, **changes: Any) -> Self:
-        """Return the recipe with the given changes; None keeps a field."""
-        return replace(self, **{name: value for name, value in changes.items() if value is not None})
-
-    def for_share_of_examples(self, share: float) -> Self:
-        """Return the recipe for a share of the examples: about as many steps in all, and until it stops early."""
-        return replace(self, epochs=math.ceil(self.epochs / share), patience=math.ceil(self.patience / share))
-
-    def for_share(self, share: float) -> Self:
-        """Return the recipe with a share of the epochs, at least one."""
-        return replace(self, epochs=max(1, round(share * self.epochs)))
-
-    def for_examples(self, examples: int) -> Self:
-        """Return the recipe with enough epochs for `least_steps`, up to 30 as in the paper."""
-        steps = math.ceil(examples / self.examples_per_step)
-        enough = min(MOST_EPOCHS, math.ceil(self.least_steps / steps))
-        return replace(self, epochs=max(self.epochs, enough))
-
-    def result_fields(self) -> dict[str, Any]:
-        """Return the fields that the result depends on: all but the row budget."""
-        return {name: value for name, value in vars(self).items() if name != "row_budget"}
-
-    def rate(self, step: int, steps: int) -> float:
-        """Return the learning rate of a step (from 0) out of all `steps`."""
-        warmup = self.warmup_share * steps
-        if step < warmup:
-            return self.learning_rate * (step + 1) / (warmup + 1)
-        after_warmup = max(1, steps - warmup)
-        match self.decay:
-            case "constant":
-                return self.learning_rate
-            case "cosine":
-                return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - warmup) / after_warmup))
-            case "linear":
-                return self.learning_rate * (1 - (step - warmup) / after_warmup)
-
 
 PRETRAINING = {
     # 12 patients per step instead of the paper's 36, because few patients profit from many small steps; the rest is

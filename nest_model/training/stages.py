@@ -17,6 +17,7 @@ from torch import Tensor
 from nest_model.config import ModelConfig
 from nest_model.data.code_groups import CodeGroups
 from nest_model.model.encoder import Encoder, encoder_class
+from nest_model.recipe import Recipe
 from nest_model.systems import systems
 from nest_model.training.fsdp import whole_weights
 from nest_model.training.memory import within_memory
@@ -24,7 +25,6 @@ from nest_model.training.objectives import objective_of
 from nest_model.training.pretraining_data import PretrainingPatients
 from nest_model.training.pretraining_task import Pretraining
 from nest_model.training.rate_search import train
-from nest_model.training.recipe import Recipe
 from nest_model.training.resume import Position
 from nest_model.training.runtime import Runtime
 from nest_model.training.shared_embedding import fold_embedding, share_embedding

@@ -17,10 +17,10 @@ from torch import nn
 
 from nest_model.data.locations import ShardRows, describe_rows
 from nest_model.data.packed import epoch_steps, seed_of
+from nest_model.recipe import Recipe
 from nest_model.training.fsdp import load_weights, whole_weights
 from nest_model.training.memory import within_memory
 from nest_model.training.ranks import flags_on_any_rank, sum_over_ranks
-from nest_model.training.recipe import Recipe
 from nest_model.training.resume import Position, StateSaver
 from nest_model.training.runtime import Runtime
 from nest_model.training.state import StateFolder

@@ -205,7 +205,9 @@ def test_own_labels_are_learnt_and_scored(world, model, tmp_path):
     labels = pl.read_parquet(world.labels)
     own = labels.select("subject_id", "predict_at", pl.col("label").cast(pl.Int8))
 
-    tuned = model.finetune(own, world.seqset, world.subjects, tmp_path / "tuned", name="mine", epochs=2)
+    tuned = model.finetune(
+        own, world.seqset, world.subjects, tmp_path / "tuned", name="mine", epochs=2, dropout=0.25, max_sets=1
+    )
     scores = pl.from_arrow(tuned.predict(world.seqset, at=own))
 
     written = pl.read_parquet(tmp_path / "tuned" / "predictions" / "predictions.parquet")
@@ -213,6 +215,7 @@ def test_own_labels_are_learnt_and_scored(world, model, tmp_path):
         np.array(scores["probability"].to_list()), np.array(written["probability"].to_list()), atol=1e-5
     )
     assert written["split"].to_list() == labels["split"].to_list()
+    assert (tuned.card.dropout, tuned.card.model.max_sets, model.card.model.max_sets) == (0.25, 1, 4)
     assert scores["model"].unique().to_list() == ["mine_nest"]
     with pytest.raises(InputError, match="prediction times of their own"):
         tuned.predict(world.seqset)

@@ -1,10 +1,13 @@
 """Options of a preset: the same from flags and settings, and refused in one sentence before anything runs."""
 
+from dataclasses import fields
+
 import pytest
 
 from nest_model.commands.parser import parser
 from nest_model.config import PRESETS, ModelConfig
-from nest_model.options import BLOCKS, FineTuningOptions, PretrainingOptions
+from nest_model.options import BLOCKS, FIELDS, OF_DATA, FineTuningOptions, PretrainingOptions, take_options
+from nest_model.recipe import Recipe
 from schemas.errors import NestError
 
 EVERY_PRETRAINING = {
@@ -49,7 +52,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("command", "paths", "kind", "values"), COMMANDS)
 def test_flags_and_settings_read_every_option_the_same(command, paths, kind, values):
-    assert set(values) == set(kind.model_fields)
+    assert {*values, "fields"} == set(kind.model_fields)
     setting = kind.from_text(" ".join(f"{name}={value}" for name, value in values.items()))
 
     flags = [f"--{name}={value}" for name, value in setting.flags().items()]
@@ -176,3 +179,51 @@ def test_an_unknown_preset_is_refused_with_the_nearest(capsys):
     with pytest.raises(SystemExit):
         parser().parse_args(["pretrain", *paths, "--model=smal"])
     assert "preset 'smal' is unknown; did you mean small?" in capsys.readouterr().err
+
+
+def test_every_field_of_model_and_recipe_can_be_set_once():
+    """A pretraining sets every field but those of the vocabulary, of an ablation's own option and of no effect."""
+    every_field = {field.name for kind in (ModelConfig, Recipe) for field in fields(kind)}
+    settable = {FIELDS.get(name, name) for name in PretrainingOptions.names()} - set(OF_DATA)
+    assert every_field - settable == {"vocab_size", "shuffle_seed", "shortcuts", "row_budget"}
+    assert len(PretrainingOptions.names()) == len(set(PretrainingOptions.names()))
+
+
+def test_set_flags_and_a_setting_read_any_field_the_same():
+    text = "layers=3 d_model=128 dropout=0.2 thinning=0.1,0.3 max_rows=none"
+    options = PretrainingOptions.from_text(text)
+    command = ["pretrain", *(f"--{path}=x" for path in ("seqset", "subjects", "vocab", "out"))]
+    values = vars(parser().parse_args([*command, "--set", "layers=3 d_model=128", "--set", text[21:]]))
+
+    assert (
+        take_options(PretrainingOptions, values) == options == PretrainingOptions.from_flags(options.flags())
+    )
+    assert options.recipe == {"dropout": 0.2, "thinning": (0.1, 0.3)}
+    assert options.changes("tiny") == {"layers": 3, "d_model": 128, "max_rows": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (PretrainingOptions, "laiers=3", "laiers is not an option; did you mean layers?"),
+        (PretrainingOptions, "d_modle=3", "d_modle is not an option; did you mean d_model?"),
+        (PretrainingOptions, "d_model=wide", "d_model must be a valid integer"),
+        (PretrainingOptions, "clip_norm=none", "clip_norm cannot be none"),
+        (FineTuningOptions, "d_model=128", "d_model is not an option"),
+        (FineTuningOptions, "dropout=0.1 dropout=0.2", "dropout: given more than once"),
+    ],
+)
+def test_a_field_that_cannot_be_set_is_refused_with_the_nearest_name(kind, text, message):
+    with pytest.raises(NestError) as caught:
+        kind.from_text(text)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_field_given_by_flag_and_by_set_is_refused():
+    command = [
+        "finetune",
+        *(f"--{path}=x" for path in ("pretrained", "labels", "seqset", "out", "predictions")),
+    ]
+    values = vars(parser().parse_args([*command, "--epochs=2", "--set=epochs=3"]))
+    with pytest.raises(NestError, match="epochs: given by its own flag and by --set"):
+        take_options(FineTuningOptions, values)

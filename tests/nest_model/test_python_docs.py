@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.recipe import Recipe
+from nest_model.training.recipe import PRETRAINING
 from schemas.layout import Layout
 from tests.support.commands import ROOT
 from tests.support.factories.world import finetune_small, make_world, pretrain_small, runtime

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from nest_model.recipe import Recipe
 from nest_model.training import torchrun
 from nest_model.training.device import launch_fabric
-from nest_model.training.recipe import Recipe
 from nest_model.training.stop import StopRequest
 from nest_model.training.telemetry import NullTelemetry, Telemetry
 from tests.support.commands import ROOT

@@ -8,8 +8,8 @@ import pytest
 from assets.checks import pretraining_checks
 from assets.models.pretrain import guesses_table
 from assets.resources import Workspace
+from nest_model.recipe import Recipe
 from nest_model.training.guesses.judgement import Judgement
-from nest_model.training.recipe import Recipe
 from tests.support.factories.world import make_world, pretrain_small, runtime
 
 UNTRAINED = Recipe(learning_rate=0.0, epochs=1, patience=1, examples_per_step=12)

@@ -17,9 +17,9 @@ from nest_model.data.seqsets import SeqSets
 from nest_model.model.classifier import Classifier
 from nest_model.model.encoder import encoder_class
 from nest_model.model.parcel import Parcel
+from nest_model.recipe import Recipe
 from nest_model.systems import systems
 from nest_model.training.finetuning_task import select_examples
-from nest_model.training.recipe import Recipe
 from schemas.contract import read_table
 from schemas.tables.labels import Features
 from schemas.tables.vocab import VOCAB

@@ -17,8 +17,9 @@ from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.validation_score import macro_average_precision
 from nest_model.model.checkpoint import load_pretrained
 from nest_model.model.classifier import log_odds, loss_sum, targets_of
+from nest_model.recipe import Recipe
 from nest_model.training.finetuning_task import FineTuning
-from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.training.recipe import PRETRAINING
 from nest_model.training.stop import Stopped, StopRequest
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import table_metadata

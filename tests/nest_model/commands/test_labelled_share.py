@@ -9,7 +9,7 @@ import pytest
 from nest_model.__main__ import main
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import read_predictions
-from nest_model.training.recipe import Recipe
+from nest_model.recipe import Recipe
 from tests.support.factories.world import World, make_world, pretrain_small, runtime
 
 

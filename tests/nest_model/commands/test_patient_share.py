@@ -11,8 +11,9 @@ import pytest
 
 from nest_model.commands.pretrain import pretrain_seeds
 from nest_model.config import ModelConfig
+from nest_model.recipe import Recipe
 from nest_model.training.pretraining_data import PretrainingPatients
-from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.training.recipe import PRETRAINING
 from nest_model.training.stages import PretrainingRun
 from nest_model.training.state import StateFolder
 from schemas.errors import NestError

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from nest_model.recipe import Recipe
 from nest_model.training.device import launch_fabric
-from nest_model.training.recipe import Recipe
 from nest_model.training.stop import Stopped
 from schemas.errors import NestError
 from tests.support.factories.world import (

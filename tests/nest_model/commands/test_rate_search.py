@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from nest_model.recipe import Recipe
 from nest_model.training import rate_search
-from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.training.recipe import PRETRAINING
 from nest_model.training.stop import Stopped
 from nest_model.training.trainer import NotFiniteError, fit
 from schemas.errors import NestError

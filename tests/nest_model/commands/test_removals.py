@@ -16,10 +16,11 @@ from nest_model.data.predictions import read_predictions
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.metrics import evaluate
 from nest_model.model import checkpoint
+from nest_model.recipe import Recipe
 from nest_model.report.removals import removal_summary
 from nest_model.training.device import launch_fabric
 from nest_model.training.finetuning_task import select_examples
-from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.training.recipe import PRETRAINING
 from nest_model.training.telemetry import Telemetry
 from schemas.tables.events import KINDS
 from tests.support.factories.world import (

@@ -19,8 +19,8 @@ from nest_model.next_set.questions import Shop
 from nest_model.next_set.ranking import LISTED, NO_PRODUCT, Ranking
 from nest_model.next_set.state import State
 from nest_model.next_set.system import Fitted, Tools, load_system, names
+from nest_model.recipe import Recipe
 from nest_model.training.device import launch_fabric
-from nest_model.training.recipe import Recipe
 from nest_model.training.telemetry import NullTelemetry
 from schemas.tables.vocab import UNK
 from tests.support.factories.baskets import FIRST, HIDDEN, PRODUCTS

@@ -6,8 +6,8 @@ from safetensors.torch import load_file
 
 from nest_model.commands.finetune import finetune
 from nest_model.model.checkpoint import load_classifier, load_pretrained
+from nest_model.recipe import Recipe
 from nest_model.training.freezing import freeze_blocks
-from nest_model.training.recipe import Recipe
 from nest_model.training.state import StateFolder
 from nest_model.training.stop import Stopped
 from schemas.contract import read_table

@@ -8,8 +8,8 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
 
+from nest_model.recipe import Recipe
 from nest_model.training.device import launch_fabric
-from nest_model.training.recipe import Recipe
 from nest_model.training.stop import Stopped, StopRequest
 from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
 

@@ -10,11 +10,11 @@ import torch
 from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
+from nest_model.recipe import Recipe
 from nest_model.training import losses
 from nest_model.training.losses import pretraining_loss
 from nest_model.training.memory import is_out_of_memory
 from nest_model.training.objectives import mlm_msm
-from nest_model.training.recipe import Recipe
 from nest_model.training.stop import Stopped
 from schemas.errors import NestError
 from tests.support.commands import ROOT

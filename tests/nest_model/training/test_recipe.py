@@ -13,10 +13,11 @@ from nest_model.config import PRESETS, ModelConfig
 from nest_model.data.selection import Selection
 from nest_model.data.vocabulary import read_tokens
 from nest_model.model.systems.nest.encoder import NestModel
+from nest_model.recipe import Recipe
 from nest_model.training.finetuning_task import FineTuning
 from nest_model.training.objectives.mlm_msm import MaskedTokensAndSets
 from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
-from nest_model.training.recipe import FINETUNING, PRETRAINING, SEVERAL_CLASSES, Recipe
+from nest_model.training.recipe import FINETUNING, PRETRAINING, SEVERAL_CLASSES
 from nest_model.training.trainer import parameter_groups
 from tests.support.factories.world import make_world, pretrain_small, runtime
 

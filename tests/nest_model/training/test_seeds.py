@@ -15,11 +15,12 @@ from nest_model.commands.pretrain import pretrain_seeds
 from nest_model.data.predictions import probe_predictions, read_predictions
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import score
+from nest_model.recipe import Recipe
 from nest_model.report import results_table, write_report
 from nest_model.report.tasks import predictions_path
 from nest_model.training import rate_search
 from nest_model.training.rate_search import fit
-from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.training.recipe import PRETRAINING
 from nest_model.training.seeds import (
     list_other_seeds,
     model_of_seed,

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from nest_model.recipe import Recipe
 from nest_model.report import training_curves
 from nest_model.training import rate_search
 from nest_model.training.rate_search import fit
-from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.training.recipe import PRETRAINING
 from nest_model.training.stop import Stopped
 from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from nest_model.training.recipe import Recipe
+from nest_model.recipe import Recipe
 from nest_model.training.step_metrics import StepMetrics
 from nest_model.training.stop import Stopped, StopRequest
 from nest_model.training.telemetry import Telemetry

@@ -14,12 +14,12 @@ from nest_model.config import ModelConfig
 from nest_model.data.code_events import CodeEvents
 from nest_model.data.packed import PackedBatch
 from nest_model.model.systems.motor.encoder import PIECES, Motor
+from nest_model.recipe import Recipe
 from nest_model.training import event_times
 from nest_model.training.event_times import TimedBatch
 from nest_model.training.guesses.hazards import Risk
 from nest_model.training.guesses.judgement import Judgement
 from nest_model.training.objectives.time_to_event import TimeToEvent, time_to_event_loss
-from nest_model.training.recipe import Recipe
 from schemas.errors import NestError
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest_model.data.packed import epoch_steps, micro_batches
-from nest_model.training.recipe import Recipe
+from nest_model.recipe import Recipe
 
 SIZES = st.lists(st.integers(1, 50), min_size=1, max_size=40)
 

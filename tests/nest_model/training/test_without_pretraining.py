@@ -20,10 +20,11 @@ from nest_model.data.predictions import (
 from nest_model.data.seqsets import SeqSets
 from nest_model.model.checkpoint import load_classifier, load_pretrained
 from nest_model.model.systems.nest.encoder import NestModel
+from nest_model.recipe import Recipe
 from nest_model.report import results_table, write_cohort_report, write_report
 from nest_model.report.tasks import predictions_path
 from nest_model.training.finetuning_task import FineTuning
-from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.training.recipe import PRETRAINING
 from nest_model.training.stop import Stopped
 from schemas.contract import read_table
 from schemas.errors import NestError

@@ -14,8 +14,8 @@ from lightning_fabric import Fabric
 
 from nest_model.commands.finetune import finetune_seeds
 from nest_model.commands.pretrain import pretrain
+from nest_model.recipe import Recipe
 from nest_model.training.device import launch_fabric
-from nest_model.training.recipe import Recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.stop import StopRequest
 from nest_model.training.telemetry import Telemetry

@@ -8,10 +8,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from nest_model.recipe import Recipe
 from nest_model.report import training_curves
 from nest_model.training.guesses.judgement import Judgement
 from nest_model.training.guesses.verdicts import not_learnt
-from nest_model.training.recipe import Recipe
 from schemas.contract import write_table
 from schemas.errors import ContractError
 from schemas.tables.events import SUBJECTS
