@@ -10,7 +10,7 @@ from schemas.extras import need
 
 need("model")
 
-INTERFACE = ("Model", "load", "open_shards")
+INTERFACE = ("Model", "compare", "load", "open_shards")
 """What is taken from `nest_model.interface`, which loads torch, when it is first asked for."""
 
 if not TYPE_CHECKING:

@@ -7,6 +7,7 @@ docs/python.md has a tested example of each use. A table may be a frame of Arrow
 `polars.from_arrow` makes a frame of what is returned.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import pyarrow as pa
 from lightning_fabric import Fabric
 
 from nest_model.commands import embed, fill, finetune, predict
+from nest_model.comparison import compare as comparing
+from nest_model.comparison.runs import read_runs
 from nest_model.data.labels import Labels, untrainable_reason
 from nest_model.data.moments import TIME, At, Moments, is_moment, read_index
 from nest_model.data.own_labels import write_own_labels
@@ -51,6 +54,20 @@ def load(folder: str | Path, *, device: Device = "auto", threads: int = 2) -> "M
 def open_shards(seqset: str | Path) -> SeqSets:
     """Read shards once, to use them several times; every method takes their folder too."""
     return SeqSets.read(Path(seqset))
+
+
+def compare(folders: Sequence[str | Path]) -> dict[str, pa.Table]:
+    """Return how trained models differ, as tables: `settings` that are not the same, `validation`, and test `scores`.
+
+    Raises:
+        InputError: a folder holds no trained model.
+    """
+    comparison = comparing.compare(read_runs([Path(folder) for folder in folders]))
+    return {
+        "settings": pa.Table.from_pylist(comparison["settings"]),
+        "validation": pa.Table.from_pylist(comparing.validation_rows(comparison)),
+        "scores": pa.Table.from_pylist(comparing.score_rows(comparison)),
+    }
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -185,6 +186,17 @@ def parser() -> argparse.ArgumentParser:
     )
     _output_file(embed, "embeddings")
     _device(embed)
+
+    compare = _command(
+        commands,
+        "compare",
+        _compare,
+        "compare runs: their settings, curves and scores, as text and as a page",
+    )
+    compare.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="folders of trained models")
+    compare.add_argument(
+        "--out", type=Path, default=Path("comparison"), help="folder of the page (default: comparison)"
+    )
 
     _next_basket_command(commands)
 
@@ -563,6 +575,12 @@ def _embed(
     from nest_model.training.device import launch_fabric
 
     embed.run(fabric=launch_fabric(device, precision, threads=threads), **options)
+
+
+def _compare(*, stop: StopRequest, **options: Any) -> None:
+    from nest_model.comparison import compare
+
+    sys.stdout.write(compare.run(**options))
 
 
 def _next_basket(*, system: str, stop: StopRequest, **options: Any) -> None:

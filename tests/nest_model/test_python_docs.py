@@ -61,4 +61,5 @@ def test_every_example_of_the_page_and_the_notebook_runs(data_folder, monkeypatc
     assert names["patients"].height == names["labels"].height == names["scores"].height
     assert names["whole"].height == 3 * 10
     assert names["single"]["is_there"].sum() <= 3 * 2
+    assert names["settings"].height > 0
     assert len(names["risk"]) == (names["labels"]["split"] != "train").sum()

@@ -1,0 +1,1 @@
+"""Runs beside each other: how their settings, curves and scores differ."""

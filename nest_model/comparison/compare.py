@@ -1,0 +1,132 @@
+"""The `compare` command: differences of settings, curves, and scores with paired intervals over the test patients."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nest_model.comparison.runs import Run, read_runs
+from nest_model.data.predictions import same_rows
+from nest_model.evaluation.bootstrap import Resamples
+from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine
+from nest_model.evaluation.metrics import score as score_predictions
+from nest_model.evidence.statistics import bootstrap_p
+from nest_model.report.table import interval
+from nest_model.training.telemetry import Telemetry
+from schemas.io.outputs import write_json, write_text
+from schemas.markdown import markdown_table
+
+NAMES = {"auroc": "AUROC ↑", "average_precision": "AP ↑", "brier": "Brier ↓", "ece": "ECE ↓"}
+OTHER_ROWS = "not on the same test rows as the first"
+
+
+def run(*, models: Sequence[Path], out: Path, telemetry: Telemetry) -> str:
+    """Write `out`/comparison.html and metrics.json, and return the comparison as text.
+
+    Raises:
+        InputError: a folder holds no model.
+    """
+    from nest_model.comparison.page import render  # matplotlib: only where it draws
+
+    runs = read_runs(models)
+    comparison = compare(runs)
+    write_text(out / "comparison.html", render(comparison))
+    write_json(out / "metrics.json", comparison)
+    telemetry.result({})
+    return text(comparison)
+
+
+def compare(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return how runs differ: in the settings that are not the same in all, in curves and in scores.
+
+    Each difference is to the first run, on the same resamples of test patients (Efron and Tibshirani 1993), with the
+    metric's two-sided p; a run with several seeds has the mean over them.
+    """
+    return {
+        "runs": [{"name": run.name, "folder": str(run.folder)} for run in runs],
+        "settings": _differences(runs),
+        "histories": {run.name: list(run.history) for run in runs},
+        "validation": {run.name: _numbers(run.validation) for run in runs},
+        "scores": _scores(runs),
+    }
+
+
+def _differences(runs: Sequence[Run]) -> list[dict[str, str]]:
+    """Return a row for each setting that two runs have differently; boosted trees share few with an encoder."""
+    counts = Counter(name for run in runs for name in run.settings)
+    names = [name for name, count in counts.items() if count > 1]
+    rows = [{"setting": name, **{run.name: run.settings.get(name, "–") for run in runs}} for name in names]
+    return [row for row in rows if len(set(list(row.values())[1:])) > 1]
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if isinstance(value, int | float)}
+
+
+def _scores(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+    """Return by run its test scores, and what they are less the first run's."""
+    scored = {run.name: run.predictions.of(SPLIT) for run in runs if run.predictions is not None}
+    if not scored:
+        return {}
+    first = next(iter(scored.values()))
+    resamples = Resamples.of(first.subject_id)
+    first_scores: Mapping[str, Score] | None = None
+    cells: dict[str, dict[str, Any]] = {}
+    for name, predictions in scored.items():
+        is_paired = same_rows(first, predictions)
+        own = score_predictions(predictions, resamples if is_paired else Resamples.of(predictions.subject_id))
+        cells[name] = {metric: value.json() for metric, value in own.items()}
+        if first_scores is None:
+            first_scores = own
+        elif is_paired:
+            pairs = {metric: [own[metric], first_scores[metric]] for metric in METRICS}
+            cells[name]["less_first"] = {metric: _difference(pair) for metric, pair in pairs.items()}
+        else:
+            cells[name]["note"] = OTHER_ROWS
+    return cells
+
+
+def _difference(pair: Sequence[Score]) -> dict[str, Any]:
+    less = combine(pair, lambda values: values[0] - values[1])
+    p = None if less.value is None else bootstrap_p(less.value, less.samples)
+    return {**less.json(), "p": p}
+
+
+def text(comparison: Mapping[str, Any]) -> str:
+    """Return a comparison as Markdown."""
+    parts = [
+        "# " + " against ".join(run["name"] for run in comparison["runs"]),
+        "",
+        "## Settings that differ",
+    ]
+    parts.append(markdown_table(comparison["settings"]) if comparison["settings"] else "None.")
+    parts += ["", "## Validation", markdown_table(validation_rows(comparison))]
+    parts += ["", "## Test patients", markdown_table(score_rows(comparison))]
+    return "\n".join(parts) + "\n"
+
+
+def validation_rows(comparison: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return a row for each run and a column for each validation metric."""
+    names = list(dict.fromkeys(name for values in comparison["validation"].values() for name in values))
+    return [
+        {"run": run} | {name: f"{values[name]:.4f}" if name in values else "–" for name in names}
+        for run, values in comparison["validation"].items()
+    ]
+
+
+def score_rows(comparison: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return a row for each run: its scores, and their difference to the first run's with its p."""
+    rows = []
+    for run, cell in comparison["scores"].items():
+        row = {"run": run}
+        for metric, name in NAMES.items():
+            less = cell.get("less_first", {}).get(metric)
+            row[name] = interval(cell[metric])
+            row[f"{name[:-2]} less the first's"] = cell.get("note", "–") if less is None else _words(less)
+        rows.append(row)
+    return rows
+
+
+def _words(less: Mapping[str, Any]) -> str:
+    words = interval(less, with_sign=True)
+    return words if less["p"] is None else f"{words}, p {less['p']:.3f}"

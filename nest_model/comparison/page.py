@@ -1,0 +1,60 @@
+"""The page of a comparison: the same numbers as its text, with curves and intervals drawn."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from nest_model.comparison.compare import NAMES, score_rows, validation_rows
+from nest_model.evidence import pictures
+from nest_model.report import figures
+from nest_model.report.page import template
+from nest_model.report.training_curves import series
+
+CURVES = {
+    "val_loss": "Validation loss",
+    "val_average_precision": "Validation AP",
+    "train_loss": "Training loss",
+    "val_mlm": "MLM, nats a token",
+    "val_msm": "MSM, KL in nats a set",
+}
+
+
+def render(comparison: Mapping[str, Any]) -> str:
+    """Return the page as one self-contained file."""
+    drawn = {**_curves(comparison), **_intervals(comparison)}
+    return template("comparison.html.j2", "nest_model.comparison").render(
+        comparison=comparison,
+        validation=validation_rows(comparison),
+        scores=score_rows(comparison),
+        pictures=[Markup(figures.svg(figure, alt=title)) for title, figure in drawn.items()],
+    )
+
+
+def _curves(comparison: Mapping[str, Any]) -> dict[str, Figure]:
+    """Return a figure for each metric that two runs have over their epochs."""
+    drawn = {}
+    for name, title in CURVES.items():
+        lines = {
+            run: points
+            for run, history in comparison["histories"].items()
+            for points in series(history, {name: run}).values()
+        }
+        if len(lines) > 1:
+            drawn[title] = figures.training_curve(lines, title=title, y=title)
+    return drawn
+
+
+def _intervals(comparison: Mapping[str, Any]) -> dict[str, Figure]:
+    """Return a figure for each metric: a dot and its interval for each run."""
+    cells = comparison["scores"]
+    rows = [{"name": run, "title": run} for run in cells]
+    drawn = {}
+    for metric in ("auroc", "average_precision"):
+        task = {"title": NAMES[metric], "cells": cells}
+        if len(cells) > 1 and any(cell[metric]["value"] is not None for cell in cells.values()):
+            drawn[NAMES[metric]] = pictures.scores(
+                [task], rows, metric=metric, words=f"{NAMES[metric][:-2]}, 95 % interval over patients"
+            )
+    return drawn
