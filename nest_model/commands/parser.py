@@ -187,6 +187,8 @@ def parser() -> argparse.ArgumentParser:
     _output_file(embed, "embeddings")
     _device(embed)
 
+    _sweep_command(commands)
+
     compare = _command(
         commands,
         "compare",
@@ -275,6 +277,45 @@ def _titles(command: argparse.ArgumentParser) -> None:
         metavar="JSON",
         help='titles of cohorts, such as {"my_cohort": "My cohort"} (default: made from their names)',
     )
+
+
+def _sweep_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = _command(
+        commands, "sweep", _sweep, "train at every point of a grid and name the best on validation"
+    )
+    command.add_argument(
+        "--grid",
+        required=True,
+        help="options and their values, such as 'learning_rate=3e-4,1e-3 layers=2,3': every combination is a point",
+    )
+    command.add_argument(
+        "--set",
+        dest="fixed",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="option that all points have; several are separated by spaces, and the flag may be repeated",
+    )
+    _paths(command, "seqset", "out")
+    for name, text in (
+        ("pretrained", "with --labels: a grid of fine-tunings, judged by their validation AP"),
+        ("labels", "with --pretrained"),
+        ("subjects", "with --vocab: a grid of pretrainings, judged by their validation loss"),
+        ("vocab", "with --subjects"),
+    ):
+        command.add_argument(
+            f"--{name}",
+            dest=DESTINATIONS.get(name),
+            metavar=name.upper(),
+            type=Path,
+            help=f"{PATHS[name]}; {text}",
+        )
+    command.add_argument(
+        "--model", type=preset_choice, default="auto", help="preset of a pretraining (default: auto)"
+    )
+    command.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
+    _device(command)
+    _training(command)
 
 
 def _next_basket_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -575,6 +616,29 @@ def _embed(
     from nest_model.training.device import launch_fabric
 
     embed.run(fabric=launch_fabric(device, precision, threads=threads), **options)
+
+
+def _sweep(*, fixed: list[str], model: str, **values: Any) -> None:
+    from nest_model.commands import sweep
+
+    of_finetuning = {name: values.pop(name) for name in ("pretrained_model", "labels")}
+    of_pretraining = {name: values.pop(name) for name in ("subjects", "vocab")}
+    is_finetuning, is_pretraining = (all(paths.values()) for paths in (of_finetuning, of_pretraining))
+    if is_finetuning == is_pretraining or any((of_pretraining if is_finetuning else of_finetuning).values()):
+        raise NestError(
+            "sweep needs either --pretrained and --labels, for fine-tunings, or --subjects and --vocab, for "
+            "pretrainings."
+        )
+
+    def run(**arguments: Any) -> None:
+        arguments |= {"fixed": " ".join(fixed)} | (of_finetuning if is_finetuning else of_pretraining)
+        sys.stdout.write(
+            sweep.sweep_finetunings(**arguments)
+            if is_finetuning
+            else sweep.sweep_pretrainings(model=model, **arguments)
+        )
+
+    _train(run, Options(), **values)
 
 
 def _compare(*, stop: StopRequest, **options: Any) -> None:

@@ -23,6 +23,7 @@ CURVES = {
 
 def render(comparison: Mapping[str, Any]) -> str:
     """Return the page as one self-contained file."""
+    comparison = {"points": []} | dict(comparison)
     drawn = {**_curves(comparison), **_intervals(comparison)}
     return template("comparison.html.j2", "nest_model.comparison").render(
         comparison=comparison,

@@ -36,13 +36,16 @@ class Run:
     predictions: Predictions | None  # None: pretrained, or their file is elsewhere
 
 
-def read_runs(folders: Sequence[Path]) -> list[Run]:
+def read_runs(folders: Sequence[Path], *, least: int = 2) -> list[Run]:
     """Return the runs in these folders, each by the shortest end of its path that no other has.
+
+    Args:
+        least: how many there must be.
 
     Raises:
         InputError: there are not two different folders, or one holds no model.
     """
-    if len({folder.resolve() for folder in folders}) < max(2, len(folders)):
+    if len({folder.resolve() for folder in folders}) < max(least, len(folders)):
         raise InputError("compare needs the folders of two models or more, each once.")
     names = short_names([folder.resolve() for folder in folders])
     return [_read(name, folder) for name, folder in zip(names, folders, strict=True)]

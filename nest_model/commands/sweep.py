@@ -1,0 +1,222 @@
+"""The `sweep` command: one training for each point of a small grid, and the best by the validation patients alone.
+
+A point is a model's folder like any other, named by its values. A killed sweep goes on with the same command: finished
+points are skipped, by the rule of several seeds, and the point that was being trained continues from its saved state.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from nest_model.commands.finetune import finetune
+from nest_model.commands.pretrain import pretrain
+from nest_model.comparison.compare import compare
+from nest_model.comparison.page import render
+from nest_model.comparison.runs import read_runs
+from nest_model.options import FineTuningOptions, Options, PretrainingOptions, preset_for
+from nest_model.training.runtime import Runtime
+from nest_model.training.trainer import NotFiniteError
+from schemas.errors import InputError, NestError
+from schemas.io.outputs import claim, write_json, write_text
+from schemas.markdown import markdown_table
+
+log = logging.getLogger("nest")
+
+MOST_POINTS = 100
+SEVERAL_NUMBERS = ("rate_factors", "thinning", "freeze")
+OF_THE_LOSS = frozenset(
+    {
+        "mlm_weight",
+        "msm_weight",
+        "own_set_weight",
+        "token_mask_share",
+        "set_mask_share",
+        "max_sets",
+        "max_set_rows",
+    }
+    | {"max_rows", "leave_out_last_set", "patient_share"}
+)
+"""Options that change what a pretraining guesses, or on whom: losses of two values do not compare."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a grid: its values as text, and the options of its training."""
+
+    values: Mapping[str, str]
+    options: Options
+
+    @property
+    def name(self) -> str:
+        """Its folder's name."""
+        return ",".join(f"{name}={value}" for name, value in self.values.items())
+
+
+def points_of(grid: str, fixed: str, kind: type[Options]) -> list[Point]:
+    """Return every combination of a grid's values.
+
+    Args:
+        grid: `name=value,value` pairs separated by spaces.
+        fixed: options that all points have.
+
+    Raises:
+        NestError: a name is no option, or has no value or the same one twice; or there are too many points.
+    """
+    axes: dict[str, list[str]] = {}
+    for part in grid.split():
+        name, equals, text = part.partition("=")
+        values = text.split(",")
+        if not (name and equals and all(values)) or len(set(values)) < len(values) or name in axes:
+            raise NestError(
+                f"grid: '{name}' needs values, each once, as in learning_rate=3e-4,1e-3; names are separated by spaces."
+            )
+        if name in SEVERAL_NUMBERS:
+            raise NestError(f"grid: {name} is itself a list; set it for all points with --set.")
+        axes[name] = values
+    combinations = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    if not 2 <= len(combinations) <= MOST_POINTS:
+        raise NestError(f"grid: it has {len(combinations):,} points; a sweep takes 2 to {MOST_POINTS}.")
+    return [
+        Point(
+            point, kind.from_text(f"{' '.join(f'{name}={value}' for name, value in point.items())} {fixed}")
+        )
+        for point in combinations
+    ]
+
+
+def sweep_pretrainings(
+    *,
+    grid: str,
+    fixed: str,
+    seqset: Path,
+    subjects: Path,
+    vocab: Path,
+    model: str,
+    out: Path,
+    seed: int,
+    key: str,
+    recipe: Mapping[str, Any],
+    runtime: Runtime,
+) -> str:
+    """Pretrain at every point of a grid; the best has the smallest validation loss. See `_sweep`."""
+    points = points_of(grid, fixed, PretrainingOptions)
+    if incomparable := sorted(OF_THE_LOSS & set(points[0].values)):
+        raise NestError(
+            f"grid: {', '.join(incomparable)} changes what is guessed, so the losses do not compare; pretrain each "
+            "by itself and compare fine-tuned models."
+        )
+    preset = preset_for(model, gpu=runtime.fabric.device.type != "cpu")
+    changes = {}
+    for point in points:
+        assert isinstance(point.options, PretrainingOptions)
+        changes[point.name] = point.options.changes(preset)  # contradictions show before the first training
+
+    def train(point: Point, folder: Path) -> None:
+        pretrain(
+            seqset=seqset, subjects=subjects, vocab=vocab, out=folder, model=preset, position=None, seed=seed,
+            runtime=_runtime(runtime, folder), recipe={**recipe, **point.options.recipe}, key=key,
+            skip_finished=True, **changes[point.name],
+        )  # fmt: skip
+
+    return _sweep(points, out, train, metric="val_loss", smaller_is_better=True, runtime=runtime)
+
+
+def sweep_finetunings(
+    *,
+    grid: str,
+    fixed: str,
+    seqset: Path,
+    pretrained_model: Path,
+    labels: Path,
+    out: Path,
+    seed: int,
+    key: str,
+    recipe: Mapping[str, Any],
+    runtime: Runtime,
+) -> str:
+    """Fine-tune at every point of a grid; the best has the greatest validation AP. See `_sweep`."""
+    points = points_of(grid, fixed, FineTuningOptions)
+
+    def train(point: Point, folder: Path) -> None:
+        options = point.options
+        assert isinstance(options, FineTuningOptions)
+        finetune(
+            pretrained_model=pretrained_model, labels=labels, seqset=seqset, out=folder,
+            predictions=folder / "predictions" / "predictions.parquet", seed=seed,
+            runtime=_runtime(runtime, folder), recipe={**recipe, **options.recipe}, key=key,
+            readout=options.readout, freeze=options.freeze or (), shuffle_sets=bool(options.shuffle_sets),
+            context=options.context, skip_finished=True,
+        )  # fmt: skip
+
+    return _sweep(
+        points, out, train, metric="val_average_precision", smaller_is_better=False, runtime=runtime
+    )
+
+
+def _runtime(runtime: Runtime, folder: Path) -> Runtime:
+    return replace(runtime, telemetry=runtime.telemetry.with_curves_in(folder))
+
+
+def _sweep(
+    points: list[Point],
+    out: Path,
+    train: Callable[[Point, Path], None],
+    *,
+    metric: str,
+    smaller_is_better: bool,
+    runtime: Runtime,
+) -> str:
+    """Train every point, write `out`/sweep.json and sweep.html, and return the table as text.
+
+    A point whose loss is not finite has no score. Test scores are shown of no point, so that none is chosen by them.
+
+    Raises:
+        NestError: no point has a score that may be disclosed.
+    """
+    if runtime.fabric.world_size > 1:
+        raise NestError("a sweep runs in one process; run its points yourself to train each with torchrun.")
+    failures: dict[str, str] = {}
+    for number, point in enumerate(points, start=1):
+        folder = out / "points" / point.name
+        log.info("point %d of %d: %s", number, len(points), point.name)
+        claim(folder)
+        try:
+            train(point, folder)
+        except NotFiniteError as error:
+            failures[point.name] = str(error)
+    trained = [point for point in points if point.name not in failures]
+    runs = read_runs([out / "points" / point.name for point in trained], least=1)
+    scores = {point.name: run.validation.get(metric) for point, run in zip(trained, runs, strict=True)}
+    defined = {name: value for name, value in scores.items() if value is not None}
+    if not defined:
+        raise InputError(
+            f"{out}: no point has a validation score that may be disclosed; see each point's folder."
+        )
+    best = (min if smaller_is_better else max)(defined, key=defined.__getitem__)  # the first on ties
+    rows = [
+        {
+            **point.values,
+            metric: _shown(scores.get(point.name), failures.get(point.name)),
+            "": _mark(point, best),
+        }
+        for point in points
+    ]
+    comparison = compare([replace(run, predictions=None) for run in runs])
+    write_text(out / "sweep.html", render(comparison | {"points": rows}))
+    best_folder = str(Path("points") / best)
+    write_json(
+        out / "sweep.json", {"metric": metric, "best": best_folder, "scores": scores, "failures": failures}
+    )
+    runtime.telemetry.result({metric: defined[best]}, best=best)
+    return f"{markdown_table(rows)}\n\nThe best by {metric} on validation patients: {out / best_folder}\n"
+
+
+def _shown(score: float | None, failure: str | None) -> str:
+    return "the loss was not finite" if failure else "–" if score is None else f"{score:.4f}"
+
+
+def _mark(point: Point, best: str) -> str:
+    return "best" if point.name == best else ""

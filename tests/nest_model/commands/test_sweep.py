@@ -1,0 +1,141 @@
+"""A sweep trains every point once, goes on where it was killed, and chooses by validation patients alone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nest_model.__main__ import main
+from nest_model.commands.sweep import points_of
+from nest_model.options import FineTuningOptions, PretrainingOptions
+from nest_model.training.recipe import PRETRAINING
+from schemas.errors import NestError
+from tests.support.factories.world import World, flip_labels, make_world, pretrain_small, runtime
+
+GRID = "--grid=learning_rate=1e-4,1e-2"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"), subjects=100)
+
+
+@pytest.fixture(scope="module")
+def pretrained(world, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("pretrained")
+    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
+    return out
+
+
+def command(world: World, pretrained: Path, out: Path) -> list[str]:
+    paths = [
+        f"--pretrained={pretrained}",
+        f"--labels={world.labels}",
+        f"--seqset={world.seqset}",
+        f"--out={out}",
+    ]
+    return [
+        "sweep",
+        GRID,
+        "--set=epochs=1",
+        *paths,
+        "--device=cpu",
+        "--threads=1",
+        "--seconds-between-states=0",
+    ]
+
+
+def written(out: Path) -> dict[str, tuple[bytes, int]]:
+    """Return the weights of each finished point, and when they were written."""
+    files = [path.parent / "model.safetensors" for path in sorted((out / "points").glob("*/metrics.json"))]
+    return {file.parent.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
+
+
+@pytest.fixture(scope="module")
+def finished_sweep(world, pretrained, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("sweep") / "out"
+    assert main(command(world, pretrained, out)) == 0
+    return out
+
+
+def test_the_best_point_has_the_greatest_validation_score(finished_sweep):
+    content = json.loads((finished_sweep / "sweep.json").read_text())
+    best = max(content["scores"], key=content["scores"].get)
+
+    assert len(content["scores"]) == 2
+    assert content["best"] == f"points/{best}"
+    page = (finished_sweep / "sweep.html").read_text()
+    assert page.count(">best<") == 1
+    assert "AUROC" not in page
+
+
+def test_labels_of_test_patients_choose_nothing(world, pretrained, finished_sweep, tmp_path):
+    other = flip_labels(world, tmp_path / "flipped", "test")
+    assert main(command(other, pretrained, tmp_path / "out")) == 0
+    first, second = (
+        json.loads((out / "sweep.json").read_text()) for out in (finished_sweep, tmp_path / "out")
+    )
+    assert first == second
+
+
+def test_a_finished_sweep_trains_nothing_again(world, pretrained, finished_sweep, capsys):
+    before = written(finished_sweep)
+    assert main(command(world, pretrained, finished_sweep)) == 0
+    assert written(finished_sweep) == before
+    assert "The best by val_average_precision on validation patients" in capsys.readouterr().out
+
+
+@pytest.mark.long
+def test_a_killed_sweep_goes_on_and_ends_with_the_same_weights(world, pretrained, finished_sweep, tmp_path):
+    out, line = tmp_path / "out", command(world, pretrained, tmp_path / "out")
+    process = subprocess.Popen([sys.executable, "-m", "nest_model", *line], stderr=subprocess.DEVNULL)
+    while process.poll() is None and not written(out):
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = written(out)
+    assert len(before) == 1
+
+    assert main(line) == 0
+
+    after = written(out)
+    assert {name: after[name] for name in before} == before  # not trained again
+    reference = written(finished_sweep)
+    assert {name: weights for name, (weights, _) in after.items()} == {
+        name: weights for name, (weights, _) in reference.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ("learning_rate=1e-3", "it has 1 points"),
+        ("learning_rate=1e-3,1e-3", "needs values, each once"),
+        ("lerning_rate=1e-3,1e-2", "did you mean learning_rate"),
+        ("freeze=swe,cse", "freeze is itself a list"),
+    ],
+)
+def test_a_grid_that_is_none_is_refused(grid, message):
+    with pytest.raises(NestError, match=message):
+        points_of(grid, "", FineTuningOptions)
+
+
+def test_a_grid_has_every_combination_and_the_fixed_options():
+    points = points_of("learning_rate=3e-4,1e-3 layers=2,3", "d_model=32", PretrainingOptions)
+    assert [point.name for point in points][1] == "learning_rate=3e-4,layers=3"
+    assert len(points) == 4
+    assert {point.options.fields["d_model"] for point in points} == {32}
+
+
+def test_losses_that_do_not_compare_are_refused(world, tmp_path, capsys):
+    paths = [f"--{name}={getattr(world, name)}" for name in ("seqset", "subjects", "vocab")]
+    line = ["sweep", "--grid=msm_weight=0,1", *paths, f"--out={tmp_path / 'out'}", "--device=cpu"]
+    assert main(line) == 2
+    assert "the losses do not compare" in capsys.readouterr().err
+    assert main([*line[:-2], f"--out={tmp_path / 'out'}", f"--labels={world.labels}"]) == 2
+    assert "sweep needs either" in capsys.readouterr().err
