@@ -32,9 +32,14 @@ class LogisticFit:
 
 
 def fit_logistic(
-    labels: Labels, features: sparse.csr_matrix, *, seed: int, telemetry: Telemetry
+    labels: Labels,
+    features: sparse.csr_matrix,
+    *,
+    seed: int,
+    telemetry: Telemetry,
+    strengths: Sequence[float] = STRENGTHS,
 ) -> LogisticFit:
-    """Fit with each of `STRENGTHS` on the training rows; keep the best by validation AP, the smallest C on ties.
+    """Fit with each of `strengths` on the training rows; keep the best by validation AP, the smallest C on ties.
 
     A list task's strength is chosen on its commonest labels together, as LightGBM's settings are.
 
@@ -51,7 +56,7 @@ def fit_logistic(
     groups = [np.arange(truth.shape[1])] if kind == "class" else list(np.arange(truth.shape[1])[:, None])
     tuning_groups, remaining_groups = groups[:TUNING_LABELS], groups[TUNING_LABELS:]
     progress = telemetry.progress(
-        "logistic regression", total=len(STRENGTHS) * len(tuning_groups) + len(remaining_groups), unit="fits"
+        "logistic regression", total=len(strengths) * len(tuning_groups) + len(remaining_groups), unit="fits"
     )
 
     def probability_of(column_groups: Sequence[np.ndarray], strength: float) -> np.ndarray:
@@ -63,7 +68,7 @@ def fit_logistic(
             progress.advance(1)
         return np.hstack(columns) if columns else np.empty((len(labels), 0))
 
-    trials = [probability_of(tuning_groups, strength) for strength in STRENGTHS]
+    trials = [probability_of(tuning_groups, strength) for strength in strengths]
     columns = np.concatenate(tuning_groups)
     merits = [
         macro_average_precision(truth[np.ix_(val, columns)], probability[val]) for probability in trials
@@ -72,8 +77,8 @@ def fit_logistic(
     is_disclosable = len(scorable(truth[np.ix_(val, columns)], labels.subject_id[val])) > 0
     return LogisticFit(
         classes=tuple(classes),
-        probability=np.hstack([trials[best], probability_of(remaining_groups, STRENGTHS[best])]),
-        strength=STRENGTHS[best],
+        probability=np.hstack([trials[best], probability_of(remaining_groups, strengths[best])]),
+        strength=strengths[best],
         validation={"average_precision": merits[best] if is_disclosable else None},
     )
 

@@ -189,6 +189,30 @@ def parser() -> argparse.ArgumentParser:
 
     _sweep_command(commands)
 
+    few_shot = _command(
+        commands, "few-shot", _few_shot, "score models of a yes-or-no task that learn from few labelled rows"
+    )
+    _paths(few_shot, "pretrained", "labels", "seqset", "vocab", "out")
+    few_shot.add_argument(
+        "--systems",
+        type=lambda names: names.split(","),
+        default=["frozen", "lightgbm", "logistic"],
+        help="models, separated by commas: frozen (NEST, frozen), lightgbm, logistic, nest (NEST fine-tuned on every "
+        "draw, which takes a training each) (default: frozen,lightgbm,logistic)",
+    )
+    few_shot.add_argument(
+        "--shots",
+        dest="shot_counts",
+        type=lambda counts: [_count(count) for count in counts.split(",")],
+        default=[1, 2, 4, 8, 16, 32, 64, 128],
+        help="numbers of rows of either outcome, separated by commas (default: 1,2,4,8,16,32,64,128, and always all)",
+    )
+    few_shot.add_argument(
+        "--draws", type=_count, default=5, help="number of draws for each number of rows (default: 5)"
+    )
+    few_shot.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
+    _device(few_shot)
+
     compare = _command(
         commands,
         "compare",
@@ -639,6 +663,30 @@ def _sweep(*, fixed: list[str], model: str, **values: Any) -> None:
         )
 
     _train(run, Options(), **values)
+
+
+def _few_shot(
+    *, device: "Device", precision: "Precision", threads: int, stop: StopRequest, **options: Any
+) -> None:
+    from nest_model.commands.finetune import finetune
+    from nest_model.few_shot import curve
+    from nest_model.training.device import launch_fabric
+    from nest_model.training.runtime import Runtime
+
+    fabric = launch_fabric(device, precision, threads=threads)
+
+    def finetune_draw(labels: Path, model: Path, predictions: Path) -> None:
+        names = ("pretrained_model", "seqset", "seed")
+        finetune(
+            **{name: options[name] for name in names},
+            labels=labels,
+            out=model,
+            predictions=predictions,
+            runtime=Runtime(fabric, options["telemetry"].with_curves_in(model), stop),
+            skip_finished=True,
+        )
+
+    curve.run(fabric=fabric, finetune=finetune_draw, **options)
 
 
 def _compare(*, stop: StopRequest, **options: Any) -> None:

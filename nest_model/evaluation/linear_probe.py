@@ -3,7 +3,7 @@
 Compared with the fine-tuned model, it shows what training the encoder on the task adds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -45,7 +45,9 @@ class LinearProbe:
         write_bytes(path, save(tensors, metadata={"strength": str(self.strength)}))
 
 
-def fit_probe(labels: Labels, rows: np.ndarray, *, seed: int) -> tuple[LinearProbe, Mapping[str, float]]:
+def fit_probe(
+    labels: Labels, rows: np.ndarray, *, seed: int, strengths: Sequence[float] = STRENGTHS
+) -> tuple[LinearProbe, Mapping[str, float]]:
     """Return the probe with the best validation AP, the smallest C on ties, and its disclosable validation metrics.
 
     A list task's strength is chosen on its `TUNING_LABELS` commonest labels: hundreds of labels at every strength
@@ -53,6 +55,7 @@ def fit_probe(labels: Labels, rows: np.ndarray, *, seed: int) -> tuple[LinearPro
 
     Args:
         rows: f32 [rows of the labels, width], the outputs of the frozen encoder.
+        strengths: candidates for C, in rising order.
     """
     kind = labels.task.label_type
     truth = labels.truth(classes_of(labels.task))
@@ -62,7 +65,7 @@ def fit_probe(labels: Labels, rows: np.ndarray, *, seed: int) -> tuple[LinearPro
     tuning_columns = _commonest(truth[train]) if kind == "list" else np.arange(truth.shape[1])
     trials = [
         _fit(rows[train], truth[np.ix_(train, tuning_columns)], kind, strength=strength, seed=seed)
-        for strength in STRENGTHS
+        for strength in strengths
     ]
     merits = [
         _merit(truth[np.ix_(val, tuning_columns)], probe.probabilities(rows[val], kind)) for probe in trials

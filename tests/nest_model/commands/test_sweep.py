@@ -74,6 +74,7 @@ def test_the_best_point_has_the_greatest_validation_score(finished_sweep):
     assert "AUROC" not in page
 
 
+@pytest.mark.long
 def test_labels_of_test_patients_choose_nothing(world, pretrained, finished_sweep, tmp_path):
     other = flip_labels(world, tmp_path / "flipped", "test")
     assert main(command(other, pretrained, tmp_path / "out")) == 0

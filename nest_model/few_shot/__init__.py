@@ -1,0 +1,1 @@
+"""Few-shot curves: how well models do that learn from a handful of labelled rows."""
