@@ -201,7 +201,7 @@ def _window_days(layout: Layout, cohort: str) -> float | None:
     path = layout.cohort(cohort) / "cohort.lock.yaml"
     if not is_written(path):
         return None
-    outcome = Cohort.model_validate(yaml.safe_load(verified(path).read_text())["spec"]).outcome
+    outcome = Cohort.of_lock(yaml.safe_load(verified(path).read_text())).outcome
     within = getattr(outcome, "within", None)
     if within is None or isinstance(within, str):
         return None

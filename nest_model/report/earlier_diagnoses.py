@@ -11,12 +11,14 @@ from nest_model.data.labels import Labels
 from nest_model.data.seqsets import SeqSets
 from nest_model.data.vocabulary import read_tokens
 from nest_model.evaluation.subgroups import withheld_in_cells
+from schemas.code_names import CodeNames, shorten
 from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.tables.events import KINDS
 
 MOST = 10
 _MOST_TRIED = 50
+_LONGEST = 40  # characters of a name
 _ROWS_AT_A_TIME = 20_000
 
 
@@ -40,17 +42,19 @@ def earlier_diagnoses(
     ).tocsc()
     commonest = np.argsort(-has_code.getnnz(axis=0), kind="stable")[:_MOST_TRIED]
     diagnoses = [(names[place], has_code[:, [place]].toarray()[:, 0]) for place in commonest]
+    dictionary = CodeNames.read(layout.code_names)
     shown = [
-        (diagnosis_name(name), has)
+        (diagnosis_name(name, dictionary), has)
         for name, has in diagnoses
         if has.any() and not withheld_in_cells(labels.subject_id, cells, has.astype(object))
     ]
     return shown[:MOST]
 
 
-def diagnosis_name(category: str) -> str:
-    """Return how a category is called on the page."""
-    return category
+def diagnosis_name(category: str, names: CodeNames) -> str:
+    """Return how a category is called on the page: its code and, where a dictionary has it, its name."""
+    name = names.name("icd10cm", category)
+    return f"{category} {shorten(name, _LONGEST)}" if name else category
 
 
 def _categories(tokens: pa.Table) -> tuple[list[str], np.ndarray]:
