@@ -105,6 +105,25 @@ def assert_groups_visible(page: Page, address: str) -> None:
         expect(page.get_by_text(asset, exact=True).first).to_be_visible(timeout=40_000)
 
 
+@pytest.mark.long
+def test_asset_pages_show_pictures_save_reports_and_execute_one_check(
+    full_run: Run, tmp_path: Path, page: Page
+) -> None:
+    shutil.copytree(full_run.data, tmp_path / "data")
+    shutil.copytree(full_run.storage, tmp_path / "dagster")
+    with serve_ui(ROOT, tmp_path) as address:
+        page.goto(f"{address}/assets/mimic_report")
+        picture = page.locator("img[src^='/logs/pictures/']").first
+        expect(picture).to_be_visible()
+        assert picture.evaluate("image => image.naturalWidth") > 100, "the picture must be drawn"
+        with page.expect_download() as download:
+            page.get_by_text("save the page and open it").first.click()
+        assert "<html" in download.value.path().read_text()
+        page.goto(f"{address}/assets/mimic_seqset?view=checks")
+        expect(page.get_by_role("button", name="Execute", exact=True).first).to_be_enabled()
+        expect(page.get_by_text("required expectations hold").first).to_be_visible()
+
+
 def materialize(page: Page, address: str, asset: str) -> None:
     """Press Materialize on an asset's page and wait for the run to succeed."""
     press_materialize(page, address, asset)

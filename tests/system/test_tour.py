@@ -1,7 +1,9 @@
 """The documented command, from raw synthetic files to a report, and its results."""
 
+import itertools
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 
 import dagster as dg
@@ -47,6 +49,15 @@ def test_every_asset_was_materialized_and_every_check_evaluated(instance: dg.Dag
 def test_mimic_full_shows_no_library_warning(full_run: Run):
     assert full_run.output
     assert not re.search(r"\w+Warning\b|superseded|deprecated", full_run.output)
+
+
+def test_terminal_counts_steps_and_is_never_silent_for_long(full_run: Run):
+    lines = full_run.output.splitlines()
+    assert "dagster - INFO" not in full_run.output
+    assert any(re.match(r"[\d:]{8} \[(\d+)/\1\] done: .*mimic_report", line) for line in lines)
+    times = [datetime.strptime(line[:8], "%H:%M:%S") for line in lines if re.match(r"\d\d:\d\d:\d\d ", line)]
+    gaps = [(later - earlier).seconds for earlier, later in itertools.pairwise(times) if later >= earlier]
+    assert max(gaps) <= 30
 
 
 def test_training_progress_is_logged_and_observed(instance: dg.DagsterInstance, full_run: Run):
