@@ -31,6 +31,14 @@ FACTORS = (
     "nutrition",
 )
 CROSSWALKS = ("icd_cm_9_to_10_mapping", "icd_pcs_9_to_10_mapping", "gsn_atc_ndc_mapping", "atc_coding")
+OTHER_FLUIDS = ("Urine", "Ascites", "Pleural", "CSF", "Body Fluid")
+"""What an item's name ends in where it is not measured in blood."""
+CATEGORY_OF_PANEL = {
+    **dict.fromkeys(("gas", "lactate", "vent"), "Blood Gas"),
+    **dict.fromkeys(
+        ("blood", "diff", "count", "bands", "clot", "index", "fibrinogen", "hemolysis"), "Hematology"
+    ),
+}
 ANY = "any"  # the condition every stay has
 OF_MEN = ("185", "600", "C61", "N40")  # prefixes of the codes of conditions that only men have
 
@@ -113,6 +121,16 @@ def catalog() -> Catalog:
 def read(name: str) -> pl.DataFrame:
     """Read one catalog file with all columns as text."""
     return scan_csv(FOLDER / f"{name}.csv", infer_schema=False).collect()
+
+
+def lab_items() -> pl.DataFrame:
+    """Return `d_labitems`: the items of `labs` in the fluid that their name or panel says, in categories of ours."""
+    label, panel = pl.col("label"), pl.col("panel")
+    fluid = label.str.extract(f", ({'|'.join(OTHER_FLUIDS)})$")
+    fluid = pl.coalesce(fluid, pl.when(panel == "urine").then(pl.lit("Urine")), pl.lit("Blood"))
+    category = panel.replace_strict(CATEGORY_OF_PANEL, default="Chemistry")
+    items = read("labs").select("itemid", "label", fluid=fluid, category=category)
+    return items.sort(pl.col("itemid").cast(pl.Int64))
 
 
 def _floats(table: pl.DataFrame, column: str) -> Floats:

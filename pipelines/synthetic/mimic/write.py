@@ -8,7 +8,7 @@ import polars as pl
 from pipelines.engine.progress import StepProgress
 from pipelines.sources.mimic.checksums import ROWS, write_rows
 from pipelines.sources.mimic.tables import DICTIONARIES
-from pipelines.synthetic.catalog import CROSSWALKS, read
+from pipelines.synthetic.catalog import CROSSWALKS, lab_items, read
 from pipelines.synthetic.mimic.compress import compress_csv, compressed_blocks
 from pipelines.synthetic.mimic.tables import TABLES
 from pipelines.synthetic.mimic.volume import DEFAULT_TOKENS_PER_SET, FULL, Volume, volume_of
@@ -72,7 +72,7 @@ def _write(out: Path, truth_file: Path, patients: int, volume: Volume, seed: int
             truths.append(block.planted_rows)
             progress.advance(block.patients)
         for name in (*DICTIONARIES, *CROSSWALKS):
-            table = read(name)
+            table = lab_items() if name == "d_labitems" else read(name)
             parts[name].write_bytes(compress_csv(table, header=True))
             rows[name] = table.height
     write_rows(out, {path: rows[name] for name, path in paths.items()})
