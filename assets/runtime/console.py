@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -64,7 +65,7 @@ class RunLog(logging.Handler):
         level = EVENT if event else record.levelname
         try:
             self._file.parent.mkdir(mode=0o700, exist_ok=True)
-            with self._file.open("a") as stream:
+            with self._file.open("a", encoding="utf-8", errors="backslashreplace") as stream:
                 stream.write(
                     f"{time.strftime('%Y-%m-%d %H:%M:%S')} {level} {step or meta['job_name']}: {text}\n"
                 )
@@ -83,9 +84,10 @@ def _without_prefix(message: str, original: str) -> str:
 
 
 def say(text: str) -> None:
-    """Print one line with the time of day."""
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
-    sys.stderr.flush()
+    """Print one line with the time of day; a run goes on where its terminal was closed."""
+    with suppress(OSError):
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+        sys.stderr.flush()
 
 
 @dataclass

@@ -1,12 +1,13 @@
 """A terminal shows where a run is, each warning and error once; the run's file has every message."""
 
+import os
 import re
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from assets.runtime.console import Console, console, log_file
+from assets.runtime.console import Console, console, log_file, say
 from assets.runtime.materialize import errors_as_failures
 from assets.runtime.step_cache import UNCHANGED
 from schemas.errors import NestError
@@ -70,6 +71,32 @@ def test_terminal_shows_progress_warnings_and_the_error_once(followed):
     assert text.count("error: mimic_report: the shards are damaged.") == 1
     assert "Traceback" not in text
     assert re.search(r"2 of 4 steps done in .*; failed: mimic_report; 1 not started", followed[-1])
+
+
+def test_run_outlives_its_terminal(monkeypatch: pytest.MonkeyPatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with Path(os.devnull).open("w") as nowhere, os.fdopen(writer, "w") as terminal:
+        monkeypatch.setattr("sys.stderr", terminal)
+        say("42 %")
+        os.dup2(nowhere.fileno(), writer)  # else closing it fails
+
+
+@dg.op
+def odd_name(context: dg.OpExecutionContext) -> None:
+    context.log.info("left out: bad\udcff.csv")
+
+
+def test_name_that_is_no_utf8_does_not_fail_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    @dg.job(logger_defs={"console": console}, config={"loggers": {"console": {}}})
+    def one_step() -> None:
+        odd_name()
+
+    monkeypatch.setenv("NEST_DATA_DIR", str(tmp_path))
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = one_step.execute_in_process(instance=instance, raise_on_error=False)
+    assert result.success
+    assert "left out: bad\\udcff.csv" in log_file("one_step", result.run_id).read_text()
 
 
 def test_wrong_input_folder_is_one_error_in_few_lines(tmp_path: Path):
