@@ -39,7 +39,8 @@ def input_sensor(source: str) -> dg.SensorDefinition:
             return dg.SensorResult(
                 skip_reason="the input has changed; is it complete? The next look says", cursor=update
             )
-        return dg.SensorResult(run_requests=[dg.RunRequest(run_key=fingerprint)], cursor=update)
+        # without a run key: Dagster would run no second time for an input that is as it once was
+        return dg.SensorResult(run_requests=[dg.RunRequest()], cursor=update)
 
     return look
 

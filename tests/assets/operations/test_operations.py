@@ -17,19 +17,22 @@ from tests.support.commands import ROOT, Run, run
 
 @pytest.fixture
 def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Return a function that lets the sensor look once, and returns how many runs it asks for."""
+    """Return a function that lets the sensor look once, and returns how many runs Dagster begins: one for each key."""
     hosp = tmp_path / "hospital"
     write_mimic(hosp, tmp_path / "planted", patients=12, tokens_per_set_median=20, seed=1)
     for name, value in (("DATA", tmp_path / "data"), ("MIMIC", hosp), ("VOCAB", hosp / "vocab")):
         monkeypatch.setenv(f"NEST_{name}_DIR", str(value))
     cursor: list[str | None] = [None]
+    keys: set[str | None] = set()
 
     def once() -> int:
         with dg.DagsterInstance.ephemeral() as instance:
             context = dg.build_sensor_context(instance=instance, cursor=cursor[0])
             result = input_sensor("mimic").evaluate_tick(context)
         cursor[0] = result.cursor or cursor[0]
-        return len(result.run_requests or [])
+        requests = [request for request in result.run_requests or [] if request.run_key not in keys]
+        keys.update({request.run_key for request in requests} - {None})
+        return len(requests)
 
     return once
 
@@ -38,6 +41,18 @@ def test_sensor_asks_for_a_run_once_where_the_input_changed_and_settled(look, tm
     assert [look() for _ in range(3)] == [0, 1, 0]
     os.utime(tmp_path / "hospital" / "hosp" / "admissions.csv.gz", (0, 0))
     assert [look() for _ in range(3)] == [0, 1, 0]
+
+
+def test_sensor_asks_for_a_run_where_the_input_is_again_as_it_once_was(look, tmp_path, monkeypatch):
+    shutil.copytree(tmp_path / "hospital", tmp_path / "next day")
+    current = tmp_path / "current"
+    monkeypatch.setenv("NEST_MIMIC_DIR", str(current))
+    runs = []
+    for day in ("hospital", "next day", "hospital"):
+        current.unlink(missing_ok=True)
+        current.symlink_to(tmp_path / day)
+        runs.append([look(), look()])
+    assert runs == [[0, 1]] * 3
 
 
 def test_sensor_of_a_synthetic_input_never_asks_for_a_run(look, monkeypatch):
