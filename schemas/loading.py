@@ -7,9 +7,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Collect no garbage in this block."""
+    """Collect no garbage in this block, and after it only where it was collected before."""
+    is_collected = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if is_collected:
+            gc.enable()
