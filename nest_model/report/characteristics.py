@@ -185,8 +185,10 @@ def _missing(
         "follow-up": ~np.isfinite(numbers["follow_up_days"]),
     }
     if (window := _window_days(layout, cohort)) is not None:
-        is_short = (numbers["follow_up_days"] < window) & ~labels.truth(classes_of(labels.task))[:, 0]
-        lacks[f"without the outcome, followed for less than {window:.0f} days"] = is_short
+        days, longer_days = window
+        is_short = numbers["follow_up_days"] + longer_days < days
+        is_short &= ~labels.truth(classes_of(labels.task))[:, 0]
+        lacks[f"without the outcome, followed for less than {days:.0f} days"] = is_short
     rows = []
     for name, is_missing in lacks.items():
         withheld = withheld_in_cells(labels.subject_id, cells, is_missing.astype(object))
@@ -196,14 +198,17 @@ def _missing(
     return rows
 
 
-def _window_days(layout: Layout, cohort: str) -> float | None:
-    """Return the length of the outcome's window; None if it has none in days or months."""
+def _window_days(layout: Layout, cohort: str) -> tuple[float, int] | None:
+    """Return the length of the outcome's window, and how long it is known after the data end, as deaths may be.
+
+    None if the window has no length in days or months.
+    """
     path = layout.cohort(cohort) / "cohort.lock.yaml"
     if not is_written(path):
         return None
-    outcome = Cohort.of_lock(yaml.safe_load(verified(path).read_text())).outcome
-    within = getattr(outcome, "within", None)
+    spec = Cohort.of_lock(yaml.safe_load(verified(path).read_text()))
+    within = getattr(spec.outcome, "within", None)
     if within is None or isinstance(within, str):
         return None
     days: float = within.microseconds / DAY_US + within.months * 30.4375
-    return days
+    return days, spec.follow_up_days_after_data

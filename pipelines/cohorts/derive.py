@@ -10,10 +10,9 @@ from pipelines.cohorts.candidates import KEY, with_follow_up
 from pipelines.cohorts.outcomes import add_outcome_time, classes_of, window_end
 from pipelines.cohorts.steps import Steps, index_steps
 from pipelines.cohorts.tables import Tables
-from schemas.cohort import ClassOf, Cohort, Died, LabClass, LabelsOf
+from schemas.cohort import ClassOf, Cohort, LabClass, LabelsOf
 from schemas.icd10 import CHAPTERS
 from schemas.rules import DataRules
-from schemas.sources import sources
 from schemas.tables.attrition import AttritionStep
 from schemas.tables.labels import LabelType
 
@@ -69,7 +68,7 @@ def derive_part(cohort: Cohort, tables: Tables, rules: DataRules) -> LabelsPart:
         class_rows,
         steps.count(rows),
         steps.count_lenient(index_rows),
-        *_poor_windows(index_rows, _followed_until(cohort)),
+        *_poor_windows(index_rows, cohort.follow_up_days_after_data),
     )
 
 
@@ -93,15 +92,13 @@ def add_up(cohort: Cohort, parts: Sequence[LabelsPart]) -> CohortLabels:
     return CohortLabels(rows, label_type, classes, steps, lenient_counts, short_follow_up, windowless)
 
 
-def _followed_until(cohort: Cohort) -> pl.Expr:
-    """Return the time by which an outcome would be in the data; deaths are recorded for longer than the rest."""
-    days = sources()[cohort.source].death_follow_up_days if isinstance(cohort.outcome, Died) else 0
-    return pl.col("end_of_data").dt.offset_by(f"{days}d")
+def _poor_windows(rows: pl.DataFrame, days_after_data: int) -> tuple[int, int]:
+    """Count the rows without an outcome whose window exceeds the data, and the rows without a window.
 
-
-def _poor_windows(rows: pl.DataFrame, followed_until: pl.Expr) -> tuple[int, int]:
-    """Count the rows without an outcome whose window exceeds the data, and the rows without a window."""
-    end = pl.col("window_end")
+    Args:
+        days_after_data: for how long after the data end the outcome is known.
+    """
+    end, followed_until = pl.col("window_end"), pl.col("end_of_data").dt.offset_by(f"{days_after_data}d")
     short_follow_up = pl.col("outcome_time").is_null() & (end > followed_until)
     windowless = end <= pl.col("predict_at")
     return rows.select(short_follow_up.sum(), windowless.sum()).row(0)

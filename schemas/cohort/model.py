@@ -27,7 +27,7 @@ from schemas.cohort.conditions import EncounterFilter, InCohort, check_ages
 from schemas.cohort.document import Document, Path, dotted_path
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.look_ahead import look_aheads
-from schemas.cohort.outcomes import ClassOf, LabelsOf, Outcome
+from schemas.cohort.outcomes import ClassOf, Died, LabelsOf, Outcome
 from schemas.cohort.parts import FileContext, Section, one_or_more
 from schemas.cohort.times import Duration, DurationField, PredictAtField, TimeField, duration
 from schemas.sources import SourceSpec, cohort_sources, sources
@@ -282,6 +282,11 @@ class Cohort(Section):
             for name, condition in item.items()
             for leaf in plain_conditions(condition, ("require", place, name))
         ]
+
+    @property
+    def follow_up_days_after_data(self) -> int:
+        """Return for how many days after a patient's data end the outcome is known: some sources know of deaths."""
+        return sources()[self.source].death_follow_up_days if isinstance(self.outcome, Died) else 0
 
     @property
     def inner(self) -> "dict[str, Cohort]":

@@ -1,6 +1,7 @@
 """Characteristics, periods and TRIPOD+AI of a cohort's page, beside counts made another way."""
 
 import json
+import shutil
 from itertools import product
 
 import numpy as np
@@ -27,6 +28,7 @@ from schemas.layout import Layout
 from schemas.suppress import WITHHELD, disclosing
 from schemas.tables.events import ENCOUNTERS, KINDS
 from schemas.tables.vocab import SPECIALS, VOCAB, content_sha256
+from tests.support import one_patient
 from tests.support.attacker import Attacker
 from tests.support.commands import ROOT
 from tests.support.factories import predictions as made_up
@@ -86,6 +88,20 @@ def test_characteristics_equal_counts_of_every_row(layout):
     assert row["cells"][0].endswith(f"({is_black.mean():.1%})")
     missing = next(row for row in table["rows"] if row["group"] == "follow-up")
     assert missing["cells"][0].startswith(f"{-(-len(labels) // 10)} (10.")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "days", "is_short"),
+    [({"any_encounter": {}}, 30, True), ({"died": True}, 30, False), ({"died": True}, 400, True)],
+)
+def test_deaths_are_followed_for_longer_than_the_data(layout, outcome, days, is_short):
+    cohort = one_patient.parse({"outcome": outcome | {"within": f"{days} days"}})
+    lock = layout.cohort("followed") / "cohort.lock.yaml"
+    lock.parent.mkdir(exist_ok=True)
+    lock.write_text(yaml.safe_dump({"spec": cohort.normalized()}))
+    shutil.copy(layout.labels(COHORT), lock.with_name("labels.parquet"))
+    groups = [row["group"] for row in characteristics(layout, "followed", shown_counts(layout, COHORT))["rows"]]
+    assert (f"without the outcome, followed for less than {days} days" in groups) is is_short
 
 
 def test_stays_before_and_ages_are_those_of_the_index_stay(layout):
