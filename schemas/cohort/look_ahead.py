@@ -20,13 +20,17 @@ from schemas.cohort.conditions import (
     IndexWithout,
     LabSeen,
 )
-from schemas.cohort.outcomes import LabClass
-from schemas.cohort.times import TimePoint
+from schemas.cohort.outcomes import AnyEvent, LabClass
+from schemas.cohort.times import Duration, TimePoint
 
 ONE_END_OF_DATA = ("pcornet",)
 """Sources whose data end on one known day for all patients; elsewhere data end with each patient's last stay."""
 
 
+CODED_AT_THE_END = frozenset(("icd10cm", "icd9cm", "icd10pcs", "icd9pcs", "cpt"))
+"""The vocabularies of diagnoses and procedures: known when their stay ends, whenever in it they are dated."""
+
+DATED_EARLY = "diagnoses and procedures of the stay are dated in it, but coded only when it ends"
 AT_THE_END = "the codes and the discharge of a stay are known only when it ends"
 
 
@@ -34,8 +38,7 @@ def look_aheads(cohort: Any) -> dict[str, str]:
     """Return the criteria known only after the prediction, by name (`index`, `keep`, a requirement), and the reason."""
     reasons = {"index": _index(cohort), "keep": _keep(cohort)}
     reasons |= {name: _condition(cohort, condition) for name, condition in cohort.requirements}
-    if isinstance(cohort.outcome, LabClass):
-        reasons["outcome"] = "who will have a value is known only later"
+    reasons["outcome"] = _outcome(cohort)
     return {name: reason for name, reason in reasons.items() if reason}
 
 
@@ -49,6 +52,16 @@ def _keep(cohort: Any) -> str:
     return "which visit is the nearest is known only when the next one comes" if cohort.index.keep.age else ""
 
 
+def _outcome(cohort: Any) -> str:
+    """Return why it is known only later that an index is left out for its outcome."""
+    match cohort.outcome:
+        case LabClass():
+            return "who will have a value is known only later"
+        case AnyEvent(first_ever=True) if _is_coded_late(cohort, cohort.outcome.any_event, cohort.predict_at):
+            return DATED_EARLY
+    return ""
+
+
 def _condition(cohort: Any, condition: Any) -> str:
     for _, part in parts_of(condition):
         if reason := _condition(cohort, part):
@@ -58,6 +71,10 @@ def _condition(cohort: Any, condition: Any) -> str:
             return "it depends on what happens after the prediction"
         case EventNotSeen() if _is_later(condition.before, cohort):
             return "it depends on what happens after the prediction"
+        case EventSeen() if _is_coded_late(cohort, condition.event, condition.before):
+            return DATED_EARLY
+        case EventNotSeen() if _is_coded_late(cohort, condition.no_event, condition.before):
+            return DATED_EARLY
         case DataUntil() if cohort.source not in ONE_END_OF_DATA and _is_later(condition.data_until, cohort):
             return "a patient's data end with the last stay, so this requires a later stay"
         case IndexAlive() | IndexWithout() if not _sees_the_end(cohort):
@@ -78,9 +95,19 @@ def _condition(cohort: Any, condition: Any) -> str:
 def _inner(cohort: Any, inner: Any) -> str:
     """Return why it is known only later that an encounter is an index of another cohort."""
     is_by_the_end = _sees_the_end(cohort) and not _sees_the_end(inner)  # a stay lasts until its prediction
-    if look_aheads(inner) or (_is_later(inner.predict_at, cohort) and not is_by_the_end):
+    criteria = look_aheads(inner).keys() - {"outcome"}  # an inner cohort's outcome does not matter
+    if criteria or (_is_later(inner.predict_at, cohort) and not is_by_the_end):
         return f"'{inner.cohort}' itself is known only after the prediction"
     return ""
+
+
+def _is_coded_late(cohort: Any, name: str, before: TimePoint | None) -> bool:
+    """Return whether a list has codes of the stay that are dated by `before`, but not known at the prediction."""
+    if _sees_the_end(cohort) or before is None or CODED_AT_THE_END.isdisjoint(cohort.codes[name].patterns):
+        return False
+    offset = cohort.predict_at.offset if before.anchor == "predict_at" else Duration(0, "days")
+    is_before_the_stay = before.sign < 0 and before.offset != offset and before.offset.is_at_least(offset)
+    return before.anchor in ("index.start", "predict_at") and not (is_before_the_stay and before.offset.count)
 
 
 def _sees_the_end(cohort: Any) -> bool:

@@ -122,7 +122,10 @@ def _times(value: Any) -> Rate:
         raise PydanticCustomError(
             "rate", "'{value}' is not twice or more in a time; write e.g. '3 in 24 hours'"
         )
-    return Rate(int(match[1]), duration(match[2]))
+    period = duration(match[2])
+    if not period.count:
+        raise PydanticCustomError("rate", "'{value}' is an empty time; write e.g. '3 in 24 hours'")
+    return Rate(int(match[1]), period)
 
 
 def _window(value: Any) -> Duration | Literal["end_of_data"]:

@@ -79,6 +79,7 @@ def test_fault_in_a_combination_names_line_and_key(condition, message):
     assert line.startswith(f"c.yaml:5: {message}")
 
 
+EARLIER = {"event": "heart", "before": "index.start - 1 day"}
 EARLY = {"predict_at": "index.start", "outcome": {"died": True, "within": "30 days"}}
 
 
@@ -87,7 +88,7 @@ EARLY = {"predict_at": "index.start", "outcome": {"died": True, "within": "30 da
     [
         ({"any_of": [NO, {"any_encounter": {}, "after": "predict_at"}]}, True),
         ({"not": "index_alive"}, True),
-        ({"any_of": [NO, {"not": NO}]}, False),
+        ({"any_of": [EARLIER, {"not": EARLIER}]}, False),
         ({"index_is": {"discharge_status": "HOME"}}, True),
         ({"index_is": {"with": "heart"}}, True),
         (
@@ -102,6 +103,33 @@ def test_look_ahead_is_seen_through_combinations_and_attributes(condition, is_ah
     changes = EARLY | {"require": [{"it": condition}]}
     warnings = parse(changes).warnings()
     assert any("'it' looks past the prediction" in line for line in warnings) is is_ahead
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_ahead"),
+    [
+        ({"event": "heart", "before": "predict_at"}, True),
+        ({"no_event": "heart", "before": "predict_at"}, True),
+        ({"no_event": "heart", "before": "index.start"}, True),
+        ({"no_event": "heart", "before": "predict_at - 12 hours"}, True),
+        ({"no_event": "heart", "before": "predict_at - 13 hours"}, False),
+        ({"not": {"event": "heart", "before": "index.start - 1 hour"}}, False),
+        ({"event": "drug", "before": "predict_at"}, False),
+    ],
+    ids=str,
+)
+def test_codes_of_the_stay_look_ahead_before_it_ends_although_they_are_dated_in_it(condition, is_ahead):
+    codes = BASE["codes"] | {"drug": {"atc": ["A10*"]}}
+    changes = {"codes": codes, "require": [{"it": condition}, {"stay": {"index_longer_than": "12 hours"}}]}
+    warnings = parse(changes | {"predict_at": "index.start + 12 hours"}).warnings()
+    assert any("'it' looks past the prediction" in line for line in warnings) is is_ahead
+    assert not any("looks past" in line for line in parse(changes).warnings())
+
+
+def test_first_event_ever_looks_ahead_before_the_stay_ends():
+    first = {"outcome": {"any_event": "heart", "first_ever": True, "within": "1 year"}}
+    assert any("'outcome' looks past the prediction" in line for line in parse(EARLY | first).warnings())
+    assert not any("looks past" in line for line in parse(first).warnings())
 
 
 @pytest.mark.parametrize(
@@ -270,7 +298,9 @@ def test_cohort_known_only_later_looks_ahead(tmp_path):
         looks_ahead="again",
     )
     file(tmp_path, "early", **EARLY, index={"encounter": {}})
-    for name, is_ahead in (("later", True), ("early", False)):
+    severity = {"lab_class": "heart", "classes": [{"low": {"below": 7}}], "otherwise": "no", "within": "1 day"}
+    file(tmp_path, "classes", outcome=severity)
+    for name, is_ahead in (("later", True), ("early", False), ("classes", False)):
         warnings = parse_cohort(file(tmp_path, "outer", require=inside(name))).warnings()
         assert any("looks past the prediction" in line for line in warnings) is is_ahead
 

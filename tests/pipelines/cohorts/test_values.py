@@ -196,6 +196,10 @@ def test_classes_of_values_look_ahead_as_only_who_has_one_is_kept():
             "require.it: write either",
         ),
         (
+            "{lab: k, above: 2 g, times: 2 in 0 hours, before: predict_at}",
+            "require.it.times: '2 in 0 hours' is an empty time",
+        ),
+        (
             "{lab: k, above: 2 g, substance: gold, before: predict_at}",
             "require.it.substance: 'gold' is not valid",
         ),
