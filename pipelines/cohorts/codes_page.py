@@ -111,7 +111,7 @@ def _patterns(
     vocab: str, codes: Sequence[FoundCode], search: Search, names: CodeNames
 ) -> Iterator[tuple[str, str]]:
     """Yield the patterns of a vocabulary and what each means; codes whose parent has no others become one pattern."""
-    stems = [stem.removesuffix("*") for stem in search.stems.get(vocab, ())]
+    stems = search.stems.get(vocab, ())
     meant = {found.code for found in codes} | search.named.get(vocab, {}).keys()
     meant |= {code for stem in stems for code in names.codes(vocab, stem)}
     covered: str | None = None

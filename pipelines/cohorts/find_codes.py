@@ -71,7 +71,9 @@ class Search:
         if not parts:
             raise NestError("No word to look for: write a part of a name or the beginning of a code.")
         stems = {
-            vocab: tuple(map(clean_pattern, parts)) for vocab in COHORT_VOCABS if _are_stems(vocab, parts)
+            vocab: tuple(clean_pattern(part).removesuffix("*") for part in parts)
+            for vocab in COHORT_VOCABS
+            if _are_stems(vocab, parts)
         }
         named: dict[str, dict[str, str]] = {}
         for vocab, dictionary in names.names.items():
@@ -116,7 +118,7 @@ def _has_all(words: Sequence[str], code: str, name: str) -> bool:
 
 def _is_code(word: str) -> bool:
     """Return whether a word may begin a code: of `type 2 diabetes` none does."""
-    return len(word) >= SHORTEST_STEM and any(map(str.isdigit, word))
+    return len(word.removesuffix("*")) >= SHORTEST_STEM and any(map(str.isdigit, word))
 
 
 def find_codes(search: Search, layout: Layout, names: CodeNames) -> list[FoundCode]:

@@ -107,6 +107,13 @@ def test_the_beginning_of_a_code_finds_all_that_begin_so(find):
     assert "- E11*        # Type 2 diabetes mellitus, 3 codes" in snippet
 
 
+@pytest.mark.parametrize("has_names", [True, False])
+def test_a_pattern_of_a_cohort_file_finds_what_it_means(find, layout, has_names):
+    if not has_names:
+        layout.code_names.unlink()
+    assert find("E11*") == find("e11.*") == find("E11")
+
+
 def test_several_words_must_all_be_in_the_name(find):
     _, rows, _ = find("diabetes", "type 2")
     assert {row[1] for row in rows[1:]} == {"E119", "E1165"}, "the 2 of 25000 is no word"
