@@ -99,7 +99,7 @@ class MedsDataset:
             ):
                 table = pl.DataFrame(pa.table({name: batch[stored_as[name]] for name in stored_names}))
                 raw = table.with_columns(pl.col(pl.Categorical).cast(pl.String))
-                rows = raw.select(_cast_column(name, name in stored_names) for name in names)
+                rows = raw.select(_cast_column(name, raw.schema.get(name)) for name in names)
                 num_rows += rows.height
                 self._refuse_encounter_ids(file, raw, rows)
                 _refuse_overflow(self.name(file), raw, rows, num_rows)
@@ -310,9 +310,13 @@ def _encounter_column(setting: str | None, schemas: list[pa.Schema], is_nest_exp
     return column
 
 
-def _cast_column(name: str, is_stored: bool) -> pl.Expr:
+def _cast_column(name: str, stored_as: pl.DataType | None) -> pl.Expr:
+    """Return a column in our type, null where it is not stored; a float32 becomes the number that was written: 7.1."""
     dtype = _COLUMN_TYPES[name]
-    return (pl.col(name).cast(dtype, strict=False) if is_stored else pl.lit(None, dtype)).alias(name)
+    if stored_as is None:
+        return pl.lit(None, dtype).alias(name)
+    column = pl.col(name).cast(pl.String) if stored_as == pl.Float32 else pl.col(name)  # its shortest decimal
+    return column.cast(dtype, strict=False)
 
 
 def _meds_type(column: str) -> pa.DataType:
