@@ -72,7 +72,8 @@ class CodeNames:
         if not is_written(file):
             return cls()
         names: dict[str, dict[str, str]] = {}
-        columns = (read_table(file, CODE_NAMES)[name].to_pylist() for name in CODE_NAMES.names)
+        table = read_table(file, CODE_NAMES)
+        columns = (table[name].to_pylist() for name in CODE_NAMES.names)
         for vocab, code, name in zip(*columns, strict=True):
             names.setdefault(vocab, {})[code] = name
         return cls(names)

@@ -1,6 +1,7 @@
 """Derives a cohort on a sample of patients, for a quick look before anything runs."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +16,7 @@ from pipelines.cohorts.unanswerable import refuse_unanswerable
 from pipelines.cohorts.units import count_values, left_out_warnings, refuse_other_units
 from pipelines.cohorts.warnings import not_trainable, unknown_value_warnings, warnings_of
 from pipelines.engine.buckets import Buckets
-from schemas.cohort import Cohort
+from schemas.cohort import Cohort, CohortError
 from schemas.label_counts import suppress_label_counts
 from schemas.layout import Layout
 from schemas.rules import DataRules
@@ -51,10 +52,12 @@ def derive_sample(cohort: Cohort, layout: Layout, rules: DataRules, patients: in
     refuse_unanswerable(cohort, tables)
     subject_ids = tables.subjects.select(pl.col("subject_id").sort()).collect().to_series()
     is_everyone = len(subject_ids) <= 2 * patients  # else the rest could be counted by subtraction
-    sample = _derive(cohort, layout, rules, subject_ids if is_everyone else subject_ids.head(patients))
-    if sample.not_trainable and not is_everyone:
-        return replace(_derive(cohort, layout, rules, subject_ids), is_everyone=True)
-    return replace(sample, is_everyone=is_everyone)
+    if not is_everyone:
+        with suppress(CohortError):  # the unit that the file needs may be that of other patients
+            sample = _derive(cohort, layout, rules, subject_ids.head(patients))
+            if not sample.not_trainable:
+                return sample
+    return replace(_derive(cohort, layout, rules, subject_ids), is_everyone=True)
 
 
 def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Series) -> Sample:

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from pipelines.cohorts import write_labels
+from pipelines.cohorts.sample import derive_sample
 from schemas.cohort import CohortError, parse_text
 from schemas.layout import Layout
 from schemas.rules import PRESETS
@@ -234,6 +235,16 @@ def test_unit_that_compares_with_none_is_refused_and_the_units_are_named(tmp_pat
     assert str(caught.value).startswith("c.yaml:")
     assert "can be compared with mg/dL: the data have umol/L; write such a unit" in str(caught.value)
     assert "rare" not in str(caught.value)
+
+
+def test_unit_that_only_patients_beyond_the_sample_have_is_found(tmp_path):
+    values = many(lambda of: value_at(T - HOUR, 3.0, "mg/dL" if of > 3 else "%", of=of))
+    changes = {"require": [{"it": BY_T | {"above": "2 mg/dL"}}]}
+    assert written(tmp_path, changes, values).counts["rows"] == 9
+    cohort = parse_text(yaml.safe_dump(BASE | CODES | changes), file="c.yaml")
+    sample = derive_sample(cohort, Layout(tmp_path / "mimic"), PRESETS["default"], patients=3)
+    assert sample.is_everyone
+    assert sample.labels.rows.height == 9
 
 
 def test_measurements_left_out_are_counted_in_a_warning(tmp_path):
