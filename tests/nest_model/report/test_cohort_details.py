@@ -100,7 +100,9 @@ def test_deaths_are_followed_for_longer_than_the_data(layout, outcome, days, is_
     lock.parent.mkdir(exist_ok=True)
     lock.write_text(yaml.safe_dump({"spec": cohort.normalized()}))
     shutil.copy(layout.labels(COHORT), lock.with_name("labels.parquet"))
-    groups = [row["group"] for row in characteristics(layout, "followed", shown_counts(layout, COHORT))["rows"]]
+    groups = [
+        row["group"] for row in characteristics(layout, "followed", shown_counts(layout, COHORT))["rows"]
+    ]
     assert (f"without the outcome, followed for less than {days} days" in groups) is is_short
 
 

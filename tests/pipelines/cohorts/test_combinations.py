@@ -298,7 +298,12 @@ def test_cohort_known_only_later_looks_ahead(tmp_path):
         looks_ahead="again",
     )
     file(tmp_path, "early", **EARLY, index={"encounter": {}})
-    severity = {"lab_class": "heart", "classes": [{"low": {"below": 7}}], "otherwise": "no", "within": "1 day"}
+    severity = {
+        "lab_class": "heart",
+        "classes": [{"low": {"below": 7}}],
+        "otherwise": "no",
+        "within": "1 day",
+    }
     file(tmp_path, "classes", outcome=severity)
     for name, is_ahead in (("later", True), ("early", False), ("classes", False)):
         warnings = parse_cohort(file(tmp_path, "outer", require=inside(name))).warnings()
