@@ -49,14 +49,15 @@ def input_fingerprint(source: str) -> str | None:
     """Return a hash of the names, sizes and times of a source's input files; None where the input is synthetic.
 
     Raises:
-        NestError: the input is missing, or cannot be read.
+        NestError: the input is missing, cannot be read, or lies in a database.
     """
     workspace = Workspace()
-    own_files = [
-        path
-        for path in steps_of(workspace, source).input_files
-        if not path.is_relative_to(workspace.layout(source).root)
-    ]
+    steps = steps_of(workspace, source)
+    if not steps.is_in_files:
+        raise NestError(
+            f"the input of {source} lies in a database, where a change is not seen; run {source}_full after each load"
+        )
+    own_files = [path for path in steps.input_files if not path.is_relative_to(workspace.layout(source).root)]
     if not own_files:
         return None
     stamps = {name: list(stamp) for name, stamp in stamps_of(own_files).items()}

@@ -92,6 +92,10 @@ class PcornetSteps(SourceSteps):
         return input_files(self.settings, self.layout)
 
     @property
+    def is_in_files(self) -> bool:
+        return self.settings.pcornet_database is None
+
+    @property
     def locations(self) -> Mapping[str, Path]:
         return {"found_in": self.source.folder}
 

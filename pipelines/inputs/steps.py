@@ -51,6 +51,11 @@ class SourceSteps(ABC):
         """The files and folders a run starts from: the user's own, or those to be made."""
 
     @property
+    def is_in_files(self) -> bool:
+        """Whether the input lies in files, whose names, sizes and times say that it has changed."""
+        return True
+
+    @property
     @abstractmethod
     def locations(self) -> Mapping[str, Path]:
         """Where the input lies, by the word the page of its asset has for it."""

@@ -60,6 +60,14 @@ def test_sensor_of_a_synthetic_input_never_asks_for_a_run(look, monkeypatch):
     assert [look() for _ in range(2)] == [0, 0]
 
 
+def test_sensor_of_a_database_says_that_it_watches_nothing(monkeypatch):
+    monkeypatch.setenv("NEST_PCORNET_DATABASE", "postgres")
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = input_sensor("pcornet").evaluate_tick(dg.build_sensor_context(instance=instance))
+    assert not result.run_requests
+    assert "lies in a database, where a change is not seen" in result.skip_message
+
+
 def test_sensors_and_the_schedule_are_off():
     automations = [input_sensor("mimic"), *scoring_definitions(["mimic_mortality"]).schedules]
     assert len(automations) == 2
