@@ -63,16 +63,17 @@ def in_english(cohort: Cohort, names: CodeNames = NO_NAMES) -> list[str]:
         f"Outcome: {_OUTCOMES[type(cohort.outcome)](cohort.outcome)}.",
         f"Split: {_split(cohort)}.",
         *(f"Codes of {name}: {codes_in_words(codes, names)}." for name, codes in cohort.codes.items()),
-        *(line for inner in cohort.family[1:] for line in _members(inner, names)),
+        *(line for inner in cohort.family[1:] for line in _members(inner, cohort, names)),
     ]
 
 
-def _members(cohort: Cohort, names: CodeNames) -> list[str]:
-    """Return whom a cohort that is named in another is about."""
-    exclusions = _exclusions(cohort)
+def _members(cohort: Cohort, outer: Cohort, names: CodeNames) -> list[str]:
+    """Return whom a cohort that is named in another is about, and when it predicts if that is another time."""
+    exclusions, moment = _exclusions(cohort), cohort.predict_at
+    prediction = f", with the prediction at {_time(moment)}" if moment != outer.predict_at else ""
     lists = [f"  - codes of {name}: {codes_in_words(codes, names)}." for name, codes in cohort.codes.items()]
     return [
-        f"Index encounters of {cohort.cohort}: {_index(cohort)}.",
+        f"Index encounters of {cohort.cohort}: {_index(cohort)}{prediction}.",
         *(["Excluded from them, in this order:", *exclusions] if exclusions else []),
         *lists,
     ]

@@ -319,3 +319,10 @@ def test_lock_file_describes_the_inner_cohort_too(tmp_path):
     lock = yaml.safe_load((layout.cohort("outer") / "cohort.lock.yaml").read_text())
     assert Cohort.of_lock(lock).sha256 == cohort.sha256 == lock["spec_sha256"]
     assert "Index encounters of inner: each patient's first encounter that has ended." in in_english(cohort)
+
+
+def test_english_says_when_an_inner_cohort_predicts_at_another_time(tmp_path):
+    file(tmp_path, "inner", **EARLY)
+    lines = in_english(parse_cohort(file(tmp_path, "outer", require=inside("inner"))))
+    moment = "with the prediction at the start of the index encounter"
+    assert f"Index encounters of inner: every encounter that has ended, {moment}." in lines
