@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from nest_model.data.context import model_context
-from nest_model.data.history import leak_count, select, without_codes_of_open_sets
+from nest_model.data.history import select_as_of
 from nest_model.data.moments import TIME, Moments
 from nest_model.data.packed import PackedBatch, micro_batches, pack
 from nest_model.data.selection import Selection
@@ -21,7 +21,6 @@ from nest_model.model.classifier import Classifier
 from nest_model.model.encoder import Encoder
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import conform, write_table
-from schemas.errors import NestError
 from schemas.suppress import is_small
 from schemas.tables.embeddings import EMBEDDINGS
 from schemas.tables.labels import Features
@@ -63,20 +62,9 @@ def features_of(card: checkpoint.ModelCard) -> Features:
 
 
 def known_history(encoder: Encoder, seqsets: SeqSets, moments: Moments, features: Features) -> Selection:
-    """Select what was known at each moment, check it, and take the model's context of it.
-
-    Raises:
-        NestError: an encounter is not in the shards or begins later; or the check finds a later event, a bug.
-    """
+    """Return the model's context of what was known at each moment, see `select_as_of`."""
     rows = (moments.subject_id, moments.encounter_id, moments.at_us)
-    selection = select(seqsets, features, *rows)
-    if features.clock == "available_at":
-        selection = without_codes_of_open_sets(seqsets, selection, moments.at_us)
-    if leaks := leak_count(seqsets, selection, features, moments.at_us):
-        raise NestError(
-            f"{leaks:,} of {len(moments):,} rows would see events later than their moment. This is a bug in the "
-            "selector: please report it."
-        )
+    selection = select_as_of(seqsets, features, *rows)
     return model_context(seqsets, selection, encoder.config)[0]
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lightning_fabric import Fabric
 
 from nest_model.data.context import model_context
-from nest_model.data.history import add_months, select
+from nest_model.data.history import add_months, select_as_of
 from nest_model.data.labels import Labels, predictions_table, task_metadata
 from nest_model.data.moments import TIME, read_index, refuse_missing, typed_columns
 from nest_model.data.seqsets import NO_TIME, SeqSets
@@ -93,7 +93,7 @@ def predictions_of(
     for first in range(0, len(rows), _EXAMPLES_PER_CHUNK):
         chunk = slice(first, first + _EXAMPLES_PER_CHUNK)
         stays = (rows.subject_id[chunk], rows.encounter_id[chunk], rows.predict_at_us[chunk])
-        selection, _ = model_context(seqsets, select(seqsets, task.features, *stays), card.model)
+        selection, _ = model_context(seqsets, select_as_of(seqsets, task.features, *stays), card.model)
         logits = score(module, seqsets, selection, fabric, row_budget=ROW_BUDGET)
         probability_chunks.append(probabilities(logits, task.label_type))
         advance(len(selection))

@@ -10,7 +10,7 @@ import numpy as np
 
 from nest_model.data.selection import Selection, keep_events
 from nest_model.data.seqsets import NO_TIME, SeqSets
-from schemas.errors import InputError
+from schemas.errors import InputError, NestError
 from schemas.tables.events import CODED_AT_THE_END, KINDS
 from schemas.tables.labels import Features
 
@@ -49,7 +49,31 @@ def select(
     return _concatenate(chunks)
 
 
-def without_codes_of_open_sets(
+def select_as_of(
+    seqsets: SeqSets,
+    features: Features,
+    subject_id: np.ndarray,
+    encounter_id: np.ndarray,
+    at_us: np.ndarray,
+) -> Selection:
+    """Select the history as of moments that a user names, see `select`, without codes of stays not yet ended.
+
+    Raises:
+        InputError: an encounter is not in the shards or begins later.
+        NestError: the check finds an event that was not known by then, a bug.
+    """
+    selection = select(seqsets, features, subject_id, encounter_id, at_us)
+    if features.clock == "available_at":
+        selection = _without_codes_of_open_sets(seqsets, selection, at_us)
+    if leaks := leak_count(seqsets, selection, features, at_us):
+        raise NestError(
+            f"{leaks:,} of {len(at_us):,} rows would see events later than their moment. This is a bug in the "
+            "selector: please report it."
+        )
+    return selection
+
+
+def _without_codes_of_open_sets(
     seqsets: SeqSets, selection: Selection, predict_at_us: np.ndarray
 ) -> Selection:
     """Drop the ICD codes of each index set that has not ended by the prediction.

@@ -162,6 +162,10 @@ def _read(path: Path) -> pa.Table:
 
 def _cast(where: str, table: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
     column = table[name]
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        raise InputError(
+            f"{where}: column {name} has a time zone, which the times of the shards do not have; write local times."
+        )
     nulls = column.null_count if name != "label" else 0
     try:
         cast = column.cast(kind)

@@ -92,17 +92,19 @@ def test_sets_begun_after_the_moment_change_nothing(world, model):
     np.testing.assert_allclose(vectors(early)[is_same], vectors(later)[rows], atol=1e-5)
 
 
+def end_never(row: dict) -> None:
+    row["end"] = None
+
+
+def code_it(row: dict) -> None:
+    end_never(row)
+    for name, value in (("tokens", SIGN), ("kinds", 0), ("hours", 0.0)):
+        row[name].append(value)
+    for name in ("times", "available"):
+        row[name].append(row["start"])
+
+
 def test_codes_of_a_stay_without_an_end_are_not_embedded_nor_learnt(world, model, tmp_path):
-    def end_never(row: dict) -> None:
-        row["end"] = None
-
-    def code_it(row: dict) -> None:
-        end_never(row)
-        for name, value in (("tokens", SIGN), ("kinds", 0), ("hours", 0.0)):
-            row[name].append(value)
-        for name in ("times", "available"):
-            row[name].append(row["start"])
-
     open_stays = copy_world(world, tmp_path / "open", end_never)
     coded = copy_world(world, tmp_path / "coded", code_it)
     first = pl.read_parquet(world.labels).group_by("subject_id").first().sort("subject_id")
@@ -112,6 +114,24 @@ def test_codes_of_a_stay_without_an_end_are_not_embedded_nor_learnt(world, model
     assert np.array_equal(plain, same)
     with pytest.raises(InputError, match="index stays of 60 of 60 rows have no end"):
         model.finetune(first, coded.seqset, coded.subjects, tmp_path / "tuned")
+
+
+def test_codes_of_a_stay_without_an_end_change_no_prediction(world, model, tmp_path):
+    own = pl.read_parquet(world.labels).select("subject_id", "predict_at", "label")
+    tuned = model.finetune(own, world.seqset, world.subjects, tmp_path / "tuned", epochs=1)
+    places = copy_world(world, tmp_path / "open", end_never), copy_world(world, tmp_path / "coded", code_it)
+    first = own.group_by("subject_id").first().sort("subject_id")
+
+    plain, same = (tuned.predict(place.seqset, at=first)["probability"].to_pylist() for place in places)
+
+    assert plain == same
+
+
+def test_a_column_of_moments_with_a_time_zone_is_refused(world, model):
+    rows = pl.DataFrame({"subject_id": [1], "predict_at": [NOW]})
+    rows = rows.with_columns(pl.col("predict_at").dt.replace_time_zone("America/New_York"))
+    with pytest.raises(InputError, match="column predict_at has a time zone"):
+        model.embed(world.seqset, at=rows)
 
 
 def test_a_row_without_an_encounter_reads_up_to_the_last_set_begun(world, model):
