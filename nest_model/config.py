@@ -3,9 +3,9 @@
 import json
 import math
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, Self, TypedDict
+from typing import Annotated, Any, Literal, Self, TypedDict
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from nest_model.systems import absent_fields, systems
 from schemas.errors import NestError
@@ -50,9 +50,11 @@ class ModelConfig:
     set_wise: Literal["attention", "mean_pool"] = "attention"
     cross_set: bool = True
 
-    max_set_rows: int = 512  # [CLS] included; longer sets keep their first events
-    max_sets: int = 64  # per patient; the last ones are kept
-    max_rows: int | None = None  # per patient, a set's [CLS] included; the newest ones are kept
+    max_set_rows: Annotated[int, Field(ge=2)] = 512  # [CLS] included; longer sets keep their first events
+    max_sets: Annotated[int, Field(ge=1)] = 64  # per patient; the last ones are kept
+    max_rows: Annotated[int, Field(ge=2)] | None = (
+        None  # per patient, a set's [CLS] included; the newest ones are kept
+    )
 
     set_position: Literal["hours"] | None = "hours"  # RoPE inside a set, hours since its start
     cse_position: Literal["days_since_first", "days_since_prior", "index"] = "days_since_first"

@@ -115,8 +115,9 @@ class Options(BaseModel):
     @classmethod
     def other_fields(cls) -> dict[str, Any]:
         """Return the type of each field of the model's config and the recipe that is no option of its own."""
-        hints = {name: hint for name, hint in get_type_hints(ModelConfig).items() if name in cls.of_model}
-        hints |= {field.name: get_type_hints(Recipe)[field.name] for field in fields(Recipe)}
+        model, recipe = (get_type_hints(kind, include_extras=True) for kind in (ModelConfig, Recipe))
+        hints = {name: hint for name, hint in model.items() if name in cls.of_model}
+        hints |= {field.name: recipe[field.name] for field in fields(Recipe)}
         own = {
             *cls.model_fields,
             *(FIELDS[name] for name in cls.model_fields if name in FIELDS),

@@ -2,9 +2,15 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
 
 MOST_EPOCHS = 30
+
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 @dataclass(frozen=True)
@@ -13,20 +19,20 @@ class Recipe:
 
     learning_rate: float
     epochs: int
-    patience: int  # epochs without a better validation before training stops
-    weight_decay: float = 0.01
+    patience: Annotated[int, Field(ge=1)]  # epochs without a better validation before training stops
+    weight_decay: NotNegative = 0.01
     decays: Literal["everything", "matrices"] = "everything"  # matrices: no norm, bias or embedding
-    head_rate: float = 1.0  # factor of the learning rate for a task's fresh head
-    clip_norm: float | None = None  # of all gradients together
-    dropout: float = 0.1  # in a task's head
-    warmup_share: float = 0.0  # share of all steps with a linear warm-up
+    head_rate: Positive = 1.0  # factor of the learning rate for a task's fresh head
+    clip_norm: Positive | None = None  # of all gradients together
+    dropout: Share = 0.1  # in a task's head
+    warmup_share: Share = 0.0  # share of all steps with a linear warm-up
     decay: Literal["constant", "cosine", "linear"] = "constant"  # of the rate after the warm-up, down to 0
-    examples_per_step: int = 36
+    examples_per_step: Annotated[int, Field(ge=1)] = 36
     # event dropout: each step drops a share of the events, drawn between these two
-    thinning: tuple[float, float] = (0.0, 0.0)
+    thinning: tuple[Share, Share] = (0.0, 0.0)
     starts_at_shares: bool = False  # MSM's head starts at the training sets' mean shares, a constant guess
     shares_embeddings: bool = False  # tokens share embeddings of their code groups, see shared_embedding.py
-    least_steps: int = 0  # few examples get more epochs, see `for_examples`
+    least_steps: Annotated[int, Field(ge=0)] = 0  # few examples get more epochs, see `for_examples`
     # a search: the learning rate times each of these is tried, see rate_search.py; empty: no search
     rate_factors: tuple[float, ...] = ()
     row_budget: int = 8_192  # rows of a micro-batch; affects memory and speed, not the result

@@ -210,6 +210,12 @@ def test_set_flags_and_a_setting_read_any_field_the_same():
         (PretrainingOptions, "d_model=wide", "d_model must be a valid integer"),
         (PretrainingOptions, "clip_norm=none", "clip_norm cannot be none"),
         (FineTuningOptions, "d_model=128", "d_model is not an option"),
+        (FineTuningOptions, "dropout=1.5", "dropout must be less than 1"),
+        (FineTuningOptions, "dropout=nan", "dropout must be"),
+        (FineTuningOptions, "max_sets=0", "max_sets must be greater than or equal to 1"),
+        (FineTuningOptions, "examples_per_step=0", "examples_per_step must be greater than or equal to 1"),
+        (PretrainingOptions, "thinning=0.1,1.5", "thinning must be less than 1"),
+        (PretrainingOptions, "weight_decay=inf", "weight_decay must be a finite number"),
         (FineTuningOptions, "dropout=0.1 dropout=0.2", "dropout: given more than once"),
     ],
 )
