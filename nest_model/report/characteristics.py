@@ -17,6 +17,7 @@ from nest_model.data.predictions import classes_of
 from nest_model.evaluation.subgroups import GROUPED, attributes, cells_of, group_order, withheld_in_cells
 from nest_model.report.earlier_diagnoses import earlier_diagnoses
 from schemas.cohort import Cohort
+from schemas.cohort.times import Duration
 from schemas.contract import read_table
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
@@ -184,11 +185,12 @@ def _missing(
         "length of the stay": ~np.isfinite(numbers["length_days"]),
         "follow-up": ~np.isfinite(numbers["follow_up_days"]),
     }
-    if (window := _window_days(layout, cohort)) is not None:
-        days, longer_days = window
-        is_short = numbers["follow_up_days"] + longer_days < days
-        is_short &= ~labels.truth(classes_of(labels.task))[:, 0]
-        lacks[f"without the outcome, followed for less than {days:.0f} days"] = is_short
+    window = _window(layout, cohort)
+    if window is not None and labels.task.label_type == "bool":  # an index with a class has its outcome
+        length, longer_days = window
+        days = length.microseconds / DAY_US + length.months * 30.4375
+        is_short = (numbers["follow_up_days"] + longer_days < days) & ~labels.truth(("true",))[:, 0]
+        lacks[f"without the outcome, followed for less than {length}"] = is_short
     rows = []
     for name, is_missing in lacks.items():
         withheld = withheld_in_cells(labels.subject_id, cells, is_missing.astype(object))
@@ -198,8 +200,8 @@ def _missing(
     return rows
 
 
-def _window_days(layout: Layout, cohort: str) -> tuple[float, int] | None:
-    """Return the length of the outcome's window, and how long it is known after the data end, as deaths may be.
+def _window(layout: Layout, cohort: str) -> tuple[Duration, int] | None:
+    """Return the length of the outcome's window, and the days it is known after the data end, as deaths may be.
 
     None if the window has no length in days or months.
     """
@@ -208,7 +210,4 @@ def _window_days(layout: Layout, cohort: str) -> tuple[float, int] | None:
         return None
     spec = Cohort.of_lock(yaml.safe_load(verified(path).read_text()))
     within = getattr(spec.outcome, "within", None)
-    if within is None or isinstance(within, str):
-        return None
-    days: float = within.microseconds / DAY_US + within.months * 30.4375
-    return days, spec.follow_up_days_after_data
+    return (within, spec.follow_up_days_after_data) if isinstance(within, Duration) else None

@@ -6,6 +6,7 @@ from typing import Any
 from nest_model.evaluation.operating_points import BY_USER
 from nest_model.report.table import LABELS, interval, rounded
 from nest_model.report.tasks import COMPARED
+from schemas.suppress import WITHHELD
 
 
 def in_short(task: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, str]:
@@ -28,10 +29,17 @@ def _for_whom(task: Mapping[str, Any]) -> str:
     if not task["attrition"] or "about" not in task:
         return ""
     last = task["attrition"][-1]
-    sizes = f"{last['index_rows']} index stays of {last['patients']} patients"
+    sizes = index_stays(last["index_rows"], last["patients"]).capitalize()
     shares = {one["prevalence"] for one in task["models"].values() if one.get("prevalence") is not None}
     prevalence = f"; {shares.pop():.1%} of the test stays have the outcome" if len(shares) == 1 else ""
     return f"{task['about'][:1].upper()}{task['about'][1:]}. {sizes}{prevalence}."
+
+
+def index_stays(rows: str, patients: str) -> str:
+    """Return the size of a cohort or a split in words."""
+    if WITHHELD in (rows, patients):
+        return "the number of index stays, or of patients, is withheld"
+    return f"{rows} index stays of {patients} patients"
 
 
 def _how_well(task: Mapping[str, Any]) -> str:

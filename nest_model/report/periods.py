@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nest_model.data.periods import UNKNOWN, periods_of
-from nest_model.data.predictions import Predictions, earlier_predictions, read_predictions
+from nest_model.data.predictions import Predictions, earlier_predictions, read_predictions, same_rows
 from nest_model.evaluation.bootstrap import SEED, Resamples
 from nest_model.evaluation.metrics import SPLIT, Score, combine, missing, score
 from nest_model.evaluation.subgroups import TOO_FEW, has_enough, score_groups
@@ -62,7 +62,7 @@ def _trained_on_earlier(
         if name not in models or not is_written(file):
             continue
         on_earlier = read_predictions(file).of(SPLIT)
-        if not np.array_equal(on_earlier.encounter_id, models[name].encounter_id):
+        if not same_rows(on_earlier, models[name]):
             continue  # of labels that have changed since
         decay[name] = _decay(on_earlier, models[name], np.isin(period, earlier), period != UNKNOWN)
     return {"earlier": earlier, "decay": decay} if decay else {}

@@ -6,15 +6,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nest_model.evaluation.bootstrap import RESAMPLES
-from nest_model.report.in_short import in_short
+from nest_model.report.characteristics import SPLIT_TITLES
+from nest_model.report.in_short import in_short, index_stays
 from nest_model.report.table import LABELS, interval
 from nest_model.report.tasks import COMPARED, label_counts
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
+from schemas.suppress import WITHHELD
 from schemas.tables.events import SPLITS
 
 LOCK, PAGE, METRICS = "`cohort.lock.yaml`", "`report.html`", "`metrics.json`"
 SPLIT_WORDS = {"train": "training", "val": "validation", "test": "test"}
+
+
+TUNING = {
+    "nest": "NEST is fine-tuned with early stopping on validation patients.",
+    "lightgbm": "LightGBM's settings are chosen from a fixed grid on validation patients.",
+}
 
 
 class Answer(NamedTuple):
@@ -32,7 +40,7 @@ def answers(layout: Layout, cohort: str, metrics: Mapping[str, Any]) -> dict[int
     counts = label_counts(layout, cohort)
     drafts = {
         **_front(task, details, run),
-        **_data(task, run, english),
+        **_data(task, details, run, english),
         **_predictors(layout, cohort, metrics, english),
         **_methods(task, details, metrics, counts),
         **_results(layout, cohort, task, details, counts),
@@ -62,10 +70,13 @@ def _front(task: Mapping[str, Any], details: Mapping[str, Any], run: Mapping[str
     }
 
 
-def _data(task: Mapping[str, Any], run: Mapping[str, Any], english: Sequence[str]) -> dict[int, Answer]:
+def _data(
+    task: Mapping[str, Any], details: Mapping[str, Any], run: Mapping[str, Any], english: Sequence[str]
+) -> dict[int, Answer]:
+    shows_splits = SPLIT_TITLES["test"] in details.get("characteristics", {"columns": []})["columns"]
     hashes = [f"{name} {value}" for name, value in run["hashes"].items() if name.startswith("raw")][:3]
     synthetic = ["The patients are synthetic."] if run["synthetic"] else []
-    steps = [f"{step['step']}: {step['index_rows']} index stays left" for step in task["attrition"]]
+    steps = [f"{step['step']}, index stays left: {step['index_rows']}" for step in task["attrition"]]
     who = _starting(english, "For:") + [f"Excluded: {text[2:]}" for text in english if text.startswith("- ")]
     rules = [f"{name}: {value}" for name, value in run["rules"].items()]
     warnings = [f"Noted: {sentence}" for sentence in task["warnings"]]
@@ -84,7 +95,8 @@ def _data(task: Mapping[str, Any], run: Mapping[str, Any], english: Sequence[str
         16: Answer(
             [
                 *_starting(english, "Split:"),
-                "Patients, not stays, are split; the table of characteristics shows how the splits differ.",
+                "Patients, not stays, are split."
+                + (" The table of characteristics shows how the splits differ." if shows_splits else ""),
             ],
             f"{LOCK}, {PAGE}",
         ),
@@ -100,7 +112,7 @@ def _predictors(
     model = metrics["pretraining"]["model"] if metrics["pretraining"] else {}
     sizes = [f"The vocabulary has {model['vocab_size']:,} tokens."] if "vocab_size" in model else []
     missing = [
-        f"Missing, {row['group']}: {row['cells'][0]} of all stays"
+        f"Missing, {row['group']}: {row['cells'][0]}{' of all stays' if row['cells'][0] != WITHHELD else ''}"
         for row in metrics["details"].get("characteristics", {"rows": []})["rows"]
         if row["name"] == "Missing"
     ]
@@ -131,21 +143,23 @@ def _methods(
         else []
     )
     groups = {group["attribute"] for group in task.get("subgroups", {}).get("nest", [])}
-    sizes = [f"{SPLIT_WORDS[split]}: {_size(counts, split)}" for split in SPLITS if f"rows_{split}" in counts]
+    sizes = _sizes(counts)
     fairness = [
-        f"AUROC and AP by {', '.join(sorted(groups)).lower()}, each with its gap to the largest group."
+        f"AUROC and AP by {', '.join(sorted(groups)).lower()}, of the groups that are large enough, and the gap in "
+        "AUROC to the largest of them."
     ]
     rules = sorted(
         {point["rule"] for points in details.get("operating_points", {}).values() for point in points}
     )
+    chosen = "" if details.get("thresholds_by_user") else ", chosen on validation patients"
     classes = "a probability" if task["label_type"] == "bool" else "a probability for each class"
     return {
         10: Answer(sizes, "the card of the labels", "why this size is enough"),
         12: Answer(
             [
                 *described,
-                "NEST is fine-tuned with early stopping, LightGBM is tuned on a fixed grid; both choose on validation "
-                "patients, and every score is on test patients.",
+                *(TUNING[name] for name in COMPARED if name in task["models"]),
+                "Every score is on test patients.",
                 f"AUROC, average precision, Brier score and ECE, with 95 % intervals from {RESAMPLES:,} resamples of "
                 "patients; differences between models on the same resamples.",
             ]
@@ -161,7 +175,7 @@ def _methods(
         15: Answer(
             [
                 f"The models return {classes}.",
-                *([f"Thresholds: {'; '.join(rules)}, chosen on validation patients."] if rules else []),
+                *([f"Thresholds: {'; '.join(rules)}{chosen}."] if rules else []),
             ]
             if task["models"]
             else [],
@@ -199,8 +213,7 @@ def _results(
 ) -> dict[int, Answer]:
     table = details.get("characteristics")
     flow = [
-        f"{step['step']}: {step['index_rows']} index stays of {step['patients']} patients"
-        for step in task["attrition"]
+        f"{step['step']}: {index_stays(step['index_rows'], step['patients'])}" for step in task["attrition"]
     ]
     characteristics = (
         [f"Characteristics in {len(table['rows'])} rows by {', '.join(table['columns'])}."] if table else []
@@ -223,14 +236,7 @@ def _results(
     ]
     return {
         20: Answer([*flow, *characteristics], f"`attrition.csv`, {PAGE}"),
-        21: Answer(
-            [
-                f"{SPLIT_WORDS[split]}: {_size(counts, split)}"
-                for split in SPLITS
-                if f"rows_{split}" in counts
-            ],
-            "the card of the labels",
-        ),
+        21: Answer(_sizes(counts), "the card of the labels"),
         22: Answer(_specifications(layout, cohort), "the models' folders"),
         23: Answer([*scores, *decay], METRICS),
         24: Answer(updates or (["No model was recalibrated or updated."] if task["models"] else []), METRICS),
@@ -241,11 +247,17 @@ def _starting(english: Sequence[str], *words: str) -> list[str]:
     return [sentence for sentence in english if sentence.startswith(words)]
 
 
+def _sizes(counts: Mapping[str, str]) -> list[str]:
+    """Return a line for each split whose size is shown."""
+    shown = [split for split in SPLITS if counts.get(f"rows_{split}", WITHHELD) != WITHHELD]
+    return [f"{SPLIT_WORDS[split]}: {_size(counts, split)}" for split in shown]
+
+
 def _size(counts: Mapping[str, str], split: str) -> str:
     with_outcome = (
-        f", {counts[f'positives_{split}']} with the outcome" if f"positives_{split}" in counts else ""
+        f", with the outcome: {counts[f'positives_{split}']}" if f"positives_{split}" in counts else ""
     )
-    return f"{counts[f'rows_{split}']} index stays of {counts[f'subjects_{split}']} patients{with_outcome}"
+    return index_stays(counts[f"rows_{split}"], counts[f"subjects_{split}"]) + with_outcome
 
 
 def _prevalence(task: Mapping[str, Any]) -> list[str]:
@@ -270,4 +282,4 @@ def _chosen(folder: Path, name: str) -> str:
         return f"; chosen settings {json.dumps(point)}"
     metrics = folder / "metrics.json"
     content = json.loads(verified(metrics).read_text()) if is_written(metrics) else {}
-    return f"; epoch {content['best_epoch']} of {content['epochs']}" if "best_epoch" in content else ""
+    return f"; epoch {content['best_epoch'] + 1} of {content['epochs']}" if "best_epoch" in content else ""

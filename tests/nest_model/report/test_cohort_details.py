@@ -20,6 +20,7 @@ from nest_model.report.earlier_diagnoses import earlier_diagnoses
 from nest_model.report.periods import periods
 from nest_model.report.tasks import predictions_path
 from nest_model.report.tripod import FOR_THE_AUTHORS, ITEMS
+from nest_model.report.tripod_answers import _sizes
 from schemas.cards import StepCard
 from schemas.cohort import parse_cohort
 from schemas.contract import read_table, write_table
@@ -123,6 +124,32 @@ def test_classes_are_columns_and_the_rare_ones_are_put_together(layout):
     assert set(table["columns"][4:]) == {"II", "IX", "X", "Other classes"}
 
 
+def test_follow_up_is_missing_of_a_yes_or_no_outcome_alone(tmp_path):
+    layout = made_up.write_layout(
+        tmp_path / "mimic", subjects=400, cohorts={COHORT: "bool", CLASSES: "class"}
+    )
+    for cohort, outcome in (
+        (COHORT, {"any_encounter": {}, "within": "36 hours"}),
+        (
+            CLASSES,
+            {
+                "lab_class": "potassium",
+                "classes": [{"II": {"below": 3}}],
+                "otherwise": "IX",
+                "within": "36 hours",
+            },
+        ),
+    ):
+        made_up.write_labels(layout, cohort)
+        spec = parse_cohort(ROOT / "assets" / "cohorts" / "mimic_mortality.yaml").normalized()
+        spec |= {"outcome": outcome, "codes": {"potassium": {"itemid": ["50971"]}}}
+        (layout.cohort(cohort) / "cohort.lock.yaml").write_text(yaml.safe_dump({"spec": spec}))
+        with disclosing(is_synthetic=True):
+            table = characteristics(layout, cohort, shown_counts(layout, cohort))
+        short = [row["group"] for row in table["rows"] if "followed for less" in row["group"]]
+        assert short == (["without the outcome, followed for less than 36 hours"] if cohort == COHORT else [])
+
+
 def test_columns_whose_sizes_are_withheld_are_left_out(layout):
     counts = shown_counts(layout, COHORT)
     assert characteristics(layout, COHORT, counts | {"positives_val": "< 11"})["columns"][-1] == "Test"
@@ -207,7 +234,7 @@ def test_earlier_diagnoses_are_those_before_the_prediction(tmp_path):
     assert earlier_diagnoses(layout, labels, [few, ~few]) == []
 
 
-def with_earlier_models(layout: Layout, noise: float) -> None:
+def with_earlier_models(layout: Layout, noise: float, *, has_other_labels: bool = False) -> None:
     """Write predictions of models trained on the first period, which in later ones are mostly noise."""
     write_json(layout.model(f"{COHORT}_yardsticks") / "temporal.json", {"earlier": ["2008 - 2010"]})
     rng = np.random.default_rng(0)
@@ -222,7 +249,7 @@ def with_earlier_models(layout: Layout, noise: float) -> None:
             earlier_predictions(predictions_path(layout, COHORT, "logistic"), model),
             subject_id=found.subject_id,
             encounter_id=found.encounter_id,
-            label=found.truth[:, 0],
+            label=found.truth[:, 0] ^ has_other_labels,
             probability=made_up.sigmoid(odds),
             split=found.split,
             model=model,
@@ -237,6 +264,8 @@ def test_a_model_that_fails_on_later_patients_shows_its_decay(tmp_path):
         for name in ("nest", "probe", "lightgbm")
     }
     assert "decay" not in periods(layout, COHORT, models)
+    with_earlier_models(layout, noise=8, has_other_labels=True)
+    assert "decay" not in periods(layout, COHORT, models), "of labels that have changed since"
     with_earlier_models(layout, noise=8)
     found = periods(layout, COHORT, models)
     assert [group["group"] for group in found["groups"]["nest"]] == [
@@ -274,6 +303,36 @@ def test_checklist_answers_twenty_items_each_with_its_source(page):
     assert len(answered) >= 20
     assert f"{len(answered)} of the 27 items" in page[2]
     assert all(FOR_THE_AUTHORS in part for part in parts if part not in answered)
+
+
+def item(checklist: str, number: int) -> str:
+    return checklist.split(f"**{number}. ")[1].split(f"**{number + 1}. ")[0]
+
+
+def test_checklist_says_of_thresholds_and_models_what_the_run_did(page, tmp_path):
+    assert "Thresholds: set in the cohort file.\n" in item(page[2], 15)
+    assert "table of characteristics shows" in item(page[2], 16)
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=400, cohorts={COHORT: "bool"})
+    predictions_path(layout, COHORT, "lightgbm").unlink()
+    write_json(layout.model(f"{COHORT}_nest") / "config.json", {})
+    metrics = layout.model(f"{COHORT}_nest") / "metrics.json"
+    content = json.loads(metrics.read_text())
+    metrics.unlink()
+    write_json(metrics, content | {"best_epoch": 0, "epochs": 3})
+    write_cohort_report(layout.root, COHORT, tmp_path / "out", "default")
+    checklist = (tmp_path / "out" / "tripod_ai.md").read_text()
+    assert "chosen on validation patients" in item(checklist, 15)
+    assert "table of characteristics" not in item(checklist, 16)
+    assert "LightGBM" not in item(checklist, 12)
+    assert "epoch 1 of 3" in item(checklist, 22)
+
+
+def test_checklist_leaves_withheld_sizes_to_the_authors():
+    counts = {f"{unit}_{split}": WITHHELD for unit in ("rows", "subjects") for split in SPLITS}
+    assert _sizes(counts) == []
+    assert _sizes(counts | {"rows_val": "40", "subjects_val": "30", "positives_val": "< 11"}) == [
+        "validation: 40 index stays of 30 patients, with the outcome: < 11"
+    ]
 
 
 def test_checklist_of_an_empty_data_folder_leaves_results_to_the_authors(tmp_path):
