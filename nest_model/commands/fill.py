@@ -22,6 +22,18 @@ from schemas.errors import InputError, NestError
 from schemas.tables.labels import Features
 from schemas.tables.vocab import MASK
 
+GUESSES = pa.schema(
+    [
+        ("subject_id", pa.int64()),
+        ("encounter_id", pa.int64()),
+        ("place", pa.int64()),
+        ("rank", pa.int64()),
+        ("token", pa.string()),
+        ("probability", pa.float32()),
+        ("is_there", pa.bool_()),
+    ]
+)
+
 Hide = Sequence[int] | Literal["set"]
 
 
@@ -54,6 +66,8 @@ def fill(
         raise NestError(
             f"{encoder.system} has no heads to fill in tokens and sets with; take a pretrained nest."
         )
+    if not hide:
+        raise InputError('hide: no place; write the places of events, such as [0, 1], or "set".')
     selection = known_history(encoder, seqsets, moments, Features())
     places = [0] if hide == "set" else [int(place) for place in hide]
     _refuse_short_sets(selection, places)
@@ -70,7 +84,7 @@ def fill(
             parts.append(
                 _rows(moments, row, place, ids, best.values[guess].cpu().numpy(), names, hidden[guess])
             )
-    return pa.concat_tables(parts)
+    return pa.concat_tables([GUESSES.empty_table(), *parts])
 
 
 def _refuse_short_sets(selection: Selection, places: Sequence[int]) -> None:
@@ -118,10 +132,10 @@ def _rows(
     columns: dict[str, Any] = {
         "subject_id": np.full(count, moments.subject_id[row]),
         "encounter_id": np.full(count, moments.encounter_id[row]),
-        "place": pa.array([place] * count, pa.int64()),
+        "place": [place] * count,
         "rank": np.arange(1, count + 1),
-        "token": pa.array(names[ids], pa.string()),
+        "token": names[ids],
         "probability": probability,
         "is_there": [int(token) in hidden for token in ids],
     }
-    return pa.table(columns)
+    return pa.table(columns, schema=GUESSES)

@@ -188,6 +188,8 @@ def _sweep(
         except NotFiniteError as error:
             failures[point.name] = str(error)
     trained = [point for point in points if point.name not in failures]
+    if not trained:
+        raise NestError(f"{out}: the loss of no point was finite; take smaller learning rates.")
     runs = read_runs([out / "points" / point.name for point in trained], least=1)
     scores = {point.name: run.validation.get(metric) for point, run in zip(trained, runs, strict=True)}
     defined = {name: value for name, value in scores.items() if value is not None}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from lightning_fabric import Fabric
 
-from nest_model.data.labels import Labels
+from nest_model.data.labels import Labels, untrainable_reason
 from nest_model.data.predictions import Predictions, classes_of
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.bootstrap import Resamples
@@ -56,6 +56,8 @@ def run(
     if table.task.label_type != "bool":
         raise InputError(f"{labels}: a few-shot curve needs a yes-or-no task; {table.task.cohort} is none.")
     table = table.take(np.flatnonzero(np.isin(table.split, ("train", "val", SPLIT))))
+    if reason := untrainable_reason(table):
+        raise InputError(f"{labels}: {table.task.cohort} cannot be learnt or evaluated: {reason}.")
     known_systems = {**SYSTEMS, "nest": finetuned(finetune)}
     for name in systems:
         if name not in known_systems:

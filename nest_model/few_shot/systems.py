@@ -26,6 +26,7 @@ from nest_model.training.finetuning_task import select_examples
 from nest_model.training.scoring import score
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import write_table
+from schemas.errors import InputError
 from schemas.tables.labels import labels_schema
 
 TITLES = {
@@ -69,7 +70,13 @@ class Task:
         )
         features = count_features(self.seqsets, selection, len(tokens))
         train = np.flatnonzero(rows.split == "train")
-        return features[:, common_columns(features[train], boosting.MIN_ROWS)]
+        columns = common_columns(features[train], boosting.MIN_ROWS)
+        if not len(columns):
+            raise InputError(
+                f"{self.file}: no token occurs in {boosting.MIN_ROWS} training rows, so models on counts have "
+                "nothing to learn from; leave lightgbm and logistic out of --systems."
+            )
+        return features[:, columns]
 
     @cached_property
     def vectors(self) -> np.ndarray:

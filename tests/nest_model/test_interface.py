@@ -221,6 +221,14 @@ def test_a_masked_token_is_guessed_from_the_others_alone(world, model, tmp_path)
         model.fill(world.seqset, vocab=world.vocab, at=labels, hide=[99])
 
 
+def test_nobody_by_a_moment_is_an_empty_table_and_no_place_a_sentence(world, model):
+    guesses = model.fill(world.seqset, vocab=world.vocab, at="1969-01-01")
+    assert guesses.schema == model.fill(world.seqset, vocab=world.vocab, at=NOW).schema
+    assert len(guesses) == 0
+    with pytest.raises(InputError, match="hide: no place"):
+        model.fill(world.seqset, vocab=world.vocab, at=NOW, hide=[])
+
+
 def test_own_labels_are_learnt_and_scored(world, model, tmp_path):
     labels = pl.read_parquet(world.labels)
     own = labels.select("subject_id", "predict_at", pl.col("label").cast(pl.Int8))

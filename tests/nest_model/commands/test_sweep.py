@@ -140,3 +140,9 @@ def test_losses_that_do_not_compare_are_refused(world, tmp_path, capsys):
     assert "the losses do not compare" in capsys.readouterr().err
     assert main([*line[:-2], f"--out={tmp_path / 'out'}", f"--labels={world.labels}"]) == 2
     assert "sweep needs either" in capsys.readouterr().err
+
+
+def test_a_sweep_of_which_no_loss_is_finite_says_so(world, pretrained, tmp_path, capsys):
+    line = [part for part in command(world, pretrained, tmp_path / "out") if part != GRID]
+    assert main([*line, "--grid=learning_rate=1e30,1e31"]) == 2
+    assert "the loss of no point was finite" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from nest_model.__main__ import main
 from nest_model.data.labels import Labels
 from nest_model.few_shot.draws import shots
 from nest_model.training.recipe import PRETRAINING
+from tests.support.factories.shards import DAY_US
 from tests.support.factories.world import (
     World,
     flip_labels,
@@ -114,3 +115,23 @@ def test_a_task_of_several_classes_and_an_unknown_system_are_refused(world, pret
     paths = command(world, pretrained, tmp_path / "b")
     assert main([*paths, f"--labels={other.labels}"]) == 2
     assert "needs a yes-or-no task" in capsys.readouterr().err
+
+
+def test_labels_that_teach_nothing_and_rows_without_a_common_token_are_refused(
+    world, pretrained, tmp_path, capsys
+):
+    table = Labels.read(world.labels)
+    _, first = np.unique(table.subject_id, return_index=True)
+    stays = [(int(table.subject_id[row]), int(table.encounter_id[row])) for row in first[:8]]
+    starts = (table.predict_at_us[first[:8]] - DAY_US).tolist()
+    splits = dict(zip((subject for subject, _ in stays), ["train"] * 4 + ["val", "test"] * 2, strict=True))
+    for name, answers, message in (
+        ("one", [False] * 8, "cannot be learnt or evaluated: one class only in the train split"),
+        ("few", [True, False] * 4, "no token occurs in 20 training rows"),
+    ):
+        other = World(tmp_path / name)
+        rows = [(*stay, *more) for stay, *more in zip(stays, starts, answers, strict=True)]
+        write_labels(other.labels, rows, splits)
+        paths = command(world, pretrained, tmp_path / "out")
+        assert main([*paths, f"--labels={other.labels}", "--systems=lightgbm"]) == 2
+        assert message in capsys.readouterr().err
