@@ -34,10 +34,14 @@ CONTRACTS = {
         predictions_schema("bool"),
     )
 }
-"""Labels and predictions have one entry each: their variants differ only in the type of the label."""
+"""Labels and predictions have one entry each; those of other tasks differ in the label and what is predicted."""
+
+_VARIANTS = (predictions_schema("number"), predictions_schema("time"))
 
 
 def descriptions(schema: pa.Schema) -> dict[str, str]:
     """Return column -> description for a table whose metadata names a contract; empty for any other table."""
-    contract = CONTRACTS.get(contract_name(schema), pa.schema([]))
-    return {field.name: description_of(field) for field in contract}
+    name = contract_name(schema)
+    contracts = [variant for variant in _VARIANTS if contract_name(variant) == name]
+    contracts.append(CONTRACTS.get(name, pa.schema([])))
+    return {field.name: description_of(field) for contract in contracts for field in contract}

@@ -7,6 +7,7 @@ from threadpoolctl import threadpool_limits
 
 from nest_model.audit.proofs import proofs
 from nest_model.audit.suspects import Suspects
+from nest_model.audit.yes_or_no import as_yes_or_no
 from nest_model.data.labels import Labels
 from nest_model.data.seqsets import SeqSets
 from nest_model.data.vocabulary import read_tokens
@@ -24,7 +25,7 @@ def run(*, labels: Path, seqset: Path, vocab: Path, out: Path, seed: int, teleme
     Raises:
         NestError: the inputs do not belong together.
     """
-    seqsets, rows = SeqSets.read(seqset), Labels.read(labels)
+    seqsets, (rows, question) = SeqSets.read(seqset), as_yes_or_no(Labels.read(labels))
     tokens = read_tokens(vocab, seqsets.vocab_sha256)
     audit = LeakAudit(cohort=rows.task.cohort, judged="The cohort is empty; there is nothing to audit.")
     if len(rows):
@@ -32,6 +33,7 @@ def run(*, labels: Path, seqset: Path, vocab: Path, out: Path, seed: int, teleme
         suspects = Suspects.of(seqsets, rows, tokens, cohort, labels)
         with threadpool_limits(1):
             audit = suspects.audit(list(proofs(seqsets, rows, seed=seed)))
+        audit = audit.model_copy(update={"judged": audit.judged + question})
     write_text(out / "leak_audit.json", audit.model_dump_json(indent=2) + "\n")
     telemetry.result({"suspects": len(audit.suspects), "warnings": len(audit.warnings)})
 

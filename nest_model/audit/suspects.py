@@ -29,7 +29,7 @@ from nest_model.data.predictions import Predictions, classes_of
 from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.metrics import Score
-from schemas.cohort import Cohort, Died, IndexDied, IndexLongerThan
+from schemas.cohort import Cohort, Died, IndexDaysLeft, IndexDied, IndexLongerThan
 from schemas.cohort.look_ahead import look_aheads
 from schemas.suppress import suppress_count
 from schemas.tables.leak_audit import THRESHOLD, LeakAudit, Proof, Suspect
@@ -73,7 +73,7 @@ class Suspects:
             seqsets, task.features, sample.subject_id, sample.encounter_id, sample.predict_at_us
         )
         outcome = cohort.outcome if cohort else None
-        may_be_in_stay = isinstance(outcome, IndexDied | IndexLongerThan | Died)
+        may_be_in_stay = isinstance(outcome, IndexDaysLeft | IndexDied | IndexLongerThan | Died)
         in_stay = may_be_in_stay and task.predict_anchor == "index.start"
         return cls(
             seqsets,

@@ -1,6 +1,7 @@
 """LightGBM boosters for one task: a small fixed grid, with early stopping and selection on the validation split.
 
 Every booster stops on the validation log loss; the grid point with the best validation AP (macro over classes) is kept.
+Of a number or a time the point with the smallest loss is kept; a time has a row per patient and observed interval.
 Classes are not reweighted: weights would distort the probabilities, whose calibration is evaluated too.
 """
 
@@ -12,9 +13,13 @@ import numpy as np
 from scipy import sparse
 
 from nest_model.data.labels import Labels
+from nest_model.data.numbers import HUBER_DELTA, from_scale
 from nest_model.data.predictions import scorable, truth_table
+from nest_model.evaluation.hazards import interval_rows, with_interval
+from nest_model.evaluation.linear_loss import is_loss_disclosable, loss_targets, validation_loss
 from nest_model.evaluation.validation_score import TUNING_LABELS, macro_average_precision
 from nest_model.training.telemetry import Progress, Telemetry
+from schemas.tables.labels import WITHOUT_CLASSES, Task
 
 if TYPE_CHECKING:
     import lightgbm as lgb
@@ -29,7 +34,7 @@ LISTED_COLUMNS = 20
 """How many columns are listed by the gain of their splits."""
 
 ROUNDS = 600
-PATIENCE = {"bool": 30, "class": 12, "list": 12}
+PATIENCE = {"bool": 30, "class": 12, "list": 12, "number": 30, "time": 30}
 
 COMMON: dict[str, Any] = {
     "min_data_in_leaf": MIN_ROWS,
@@ -66,13 +71,21 @@ GRIDS: dict[str, tuple[dict[str, Any], ...]] = {
     ),
 }
 
+GRIDS["number"] = GRIDS["time"] = GRIDS["bool"]
+
 BAGGING: dict[str, Any] = {"bagging_fraction": 0.7, "bagging_freq": 1}
 """Settings with which each tree sees rows drawn anew."""
 
-OBJECTIVES = {
+OBJECTIVES: dict[str, dict[str, Any]] = {
     "bool": {"objective": "binary", "metric": "binary_logloss"},
     "class": {"objective": "multiclass", "metric": "multi_logloss"},
     "list": {"objective": "binary", "metric": "binary_logloss"},
+    "number": {
+        "objective": "huber",
+        "alpha": HUBER_DELTA,
+        "metric": "huber",
+    },  # NEST's loss, on the task's scale
+    "time": {"objective": "binary", "metric": "binary_logloss"},  # of the event in an interval
 }
 
 
@@ -83,7 +96,8 @@ class FittedBoosters:
     boosters: "list[lgb.Booster]"
     classes: tuple[str, ...]
     grid_point: Mapping[str, Any]
-    merit: tuple[float, float]  # validation AP, then the negative log loss; larger is better
+    # validation AP, then the negative log loss; of a number or a time the negative loss alone; larger is better
+    merit: tuple[float, float]
     validation: dict[str, float | None]  # the disclosable metrics
 
 
@@ -103,9 +117,12 @@ def fit(
     """Return the boosters of the grid point that is best on the validation split; default: the label type's grid."""
     label_type = labels.task.label_type
     classes = commonest_labels(labels) if label_type == "list" else labels.task.classes
-    truth = labels_truth(labels, classes)
-    data = _Data.of(features, truth, labels)
-    columns = [None] if label_type == "class" else list(range(truth.shape[1]))
+    by_loss = label_type in WITHOUT_CLASSES
+    truth = loss_targets(labels) if by_loss else labels_truth(labels, classes)
+    data = (_Hazards if label_type == "time" else _Data).of(features, truth, labels)
+    columns: list[int | None] = [None] if label_type == "class" else list(range(truth.shape[1]))
+    if label_type == "time":
+        columns = [0]
     tuning_columns, remaining_columns = columns[:TUNING_LABELS], columns[TUNING_LABELS:]
     grid = GRIDS[label_type] if grid is None else grid
     total = len(grid) * len(tuning_columns) + len(remaining_columns)
@@ -115,12 +132,15 @@ def fit(
         settings["num_class"] = len(classes)
     trials = []
     for number, point in enumerate(grid):
-        boosters = [data.boost({**settings, **point}, column, progress) for column in tuning_columns]
+        boosters = [
+            data.boost(data.scaled({**settings, **point}), column, progress) for column in tuning_columns
+        ]
         trials.append(FittedBoosters(boosters, tuple(classes), point, *data.judge(boosters, tuning_columns)))
         telemetry.trial(number, trials[-1].validation)
     best = max(trials, key=lambda trial: trial.merit)
     remaining = [
-        data.boost({**settings, **best.grid_point}, column, progress) for column in remaining_columns
+        data.boost(data.scaled({**settings, **best.grid_point}), column, progress)
+        for column in remaining_columns
     ]
     return replace(best, boosters=best.boosters + remaining)
 
@@ -147,10 +167,13 @@ class _Data:
     train: "lgb.Dataset"
     val: "lgb.Dataset"
     val_features: sparse.csr_matrix
-    train_truth: np.ndarray  # bool [rows, classes]
+    train_truth: np.ndarray  # bool [rows, classes]; f64 [rows, 1] of a number, on its scale
     val_truth: np.ndarray
     val_subject_id: np.ndarray
     patience: int
+    task: Task
+    is_disclosable: bool  # a loss of the validation rows of a number or a time
+    train_rows: int  # of the labels, also where each has several intervals
 
     @classmethod
     def of(cls, features: sparse.csr_matrix, truth: np.ndarray, labels: Labels) -> Self:
@@ -165,7 +188,21 @@ class _Data:
             features[val], np.zeros(len(val)), params=COMMON, reference=train_set
         ).construct()
         outcomes = truth[train], truth[val], labels.subject_id[val]
-        return cls(train_set, val_set, features[val], *outcomes, PATIENCE[label_type])
+        is_disclosable = label_type == "number" and is_loss_disclosable(labels)
+        return cls(
+            train_set,
+            val_set,
+            features[val],
+            *outcomes,
+            PATIENCE[label_type],
+            labels.task,
+            is_disclosable,
+            len(train),
+        )
+
+    def scaled(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings of a booster as they are meant for these rows."""
+        return settings
 
     def boost(self, settings: Mapping[str, Any], column: int | None, progress: Progress) -> "lgb.Booster":
         """Fit one booster on one column of the truth or, for None, on all columns as a multi-class target."""
@@ -185,6 +222,9 @@ class _Data:
 
         AP is macro over the classes with both outcomes in validation; without any the log loss alone decides.
         """
+        rounds = float(np.mean([booster.best_iteration for booster in boosters]))
+        if self.task.label_type in WITHOUT_CLASSES:
+            return self._judge_by_loss(boosters[0], rounds)
         places = [column for column in columns if column is not None]
         truth = self.val_truth if None in columns else self.val_truth[:, places]
         ap = macro_average_precision(truth, probabilities(boosters, self.val_features))
@@ -193,12 +233,60 @@ class _Data:
         return (-1.0 if ap is None else ap, -log_loss), {
             "average_precision": ap if is_disclosable else None,
             "log_loss": log_loss if is_disclosable else None,
-            "rounds": float(np.mean([booster.best_iteration for booster in boosters])),
+            "rounds": rounds,
         }
+
+    def _judge_by_loss(
+        self, booster: "lgb.Booster", rounds: float
+    ) -> tuple[tuple[float, float], dict[str, float | None]]:
+        loss = self.loss(booster)
+        return (-loss, 0.0), {"loss": loss if self.is_disclosable else None, "rounds": rounds}
+
+    def loss(self, booster: "lgb.Booster") -> float:
+        """Return the mean loss of the validation rows of a number or a time."""
+        return validation_loss(
+            np.asarray(booster.predict(self.val_features))[:, None], self.val_truth, self.task
+        )
+
+
+class _Hazards(_Data):
+    """Training and validation intervals: a row for each that is observed, with its number as a column."""
+
+    @classmethod
+    def of(cls, features: sparse.csr_matrix, truth: np.ndarray, labels: Labels) -> Self:
+        matrix, event, rows = interval_rows(features, truth)
+        of_intervals = super().of(matrix, event[:, None], labels.take(rows))
+        return replace(
+            of_intervals,
+            is_disclosable=is_loss_disclosable(labels),
+            train_rows=int(np.count_nonzero(labels.split == "train")),
+        )
+
+    def scaled(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings with as many patients' rows in a leaf as for other tasks, not as many intervals."""
+        intervals = len(self.train_truth) / self.train_rows
+        return settings | {"min_data_in_leaf": round(settings["min_data_in_leaf"] * intervals)}
+
+    def loss(self, booster: "lgb.Booster") -> float:
+        """Return the mean loss of the validation intervals, which orders models as that of the rows does."""
+        return float(next(iter(booster.best_score["valid_0"].values())))
 
 
 def _target(truth: np.ndarray, column: int | None) -> np.ndarray:
-    return truth.argmax(axis=1) if column is None else truth[:, column].astype(int)
+    target: np.ndarray = truth.argmax(axis=1) if column is None else truth[:, column]
+    return target.astype(int) if truth.dtype == bool else target
+
+
+def predictions(boosters: "Sequence[lgb.Booster]", features: sparse.csr_matrix, task: Task) -> np.ndarray:
+    """Return what the boosters of a task predict: probabilities, or f64 [rows, 1], the numbers, or [rows, times]."""
+    if task.label_type == "time":
+        hazards = [
+            probabilities(boosters, with_interval(features, interval))
+            for interval in range(len(task.times_days))
+        ]
+        return np.cumprod(1 - np.hstack(hazards), axis=1)
+    outputs = probabilities(boosters, features)
+    return from_scale(outputs, task.scale) if task.label_type == "number" else outputs
 
 
 def probabilities(boosters: "Sequence[lgb.Booster]", features: sparse.csr_matrix) -> np.ndarray:

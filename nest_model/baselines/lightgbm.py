@@ -16,7 +16,9 @@ from nest_model.baselines.boosting import (
     fit,
     grid_of,
     importance,
-    probabilities,
+)
+from nest_model.baselines.boosting import (
+    predictions as predictions_of,
 )
 from nest_model.baselines.counts import (
     WINDOWS,
@@ -38,7 +40,7 @@ from nest_model.training.not_trainable import write_not_trainable
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import remove_outputs, write_json, write_text
 from schemas.suppress import SMALLEST_SHOWN, suppress_count
-from schemas.tables.labels import Task
+from schemas.tables.labels import WITHOUT_CLASSES, Task
 
 Counts = Literal["plain", "windows"]
 
@@ -93,8 +95,9 @@ def run(
     features = features[:, columns]
     grid = grid_of(table.task.label_type, bagging=counts == "windows")
     model = fit(table, features, grid=grid, seed=seed, telemetry=telemetry)
+    shown_names = _shown_names([names[column] for column in columns], table, features)
     description: dict[str, Any] = {
-        "columns": _shown_names([names[column] for column in columns], table, features),
+        "columns": shown_names + (["interval"] if table.task.label_type == "time" else []),
         "training_rows": suppress_count(int((table.split == "train").sum())),
         "validation_rows": suppress_count(int((table.split == "val").sum())),
         "seed": seed,
@@ -103,7 +106,9 @@ def run(
     }
     save(out, model, table.task, grid, description)
     name = "lightgbm" if counts == "plain" else f"lightgbm_{counts}"
-    write_scores(predictions, table, name, probabilities(model.boosters, features), model.classes)
+    write_scores(
+        predictions, table, name, predictions_of(model.boosters, features, table.task), model.classes
+    )
     metrics = evaluate(predictions)
     important_columns = importance(model.boosters, description["columns"])
     write_json(
@@ -172,6 +177,9 @@ _IN_WINDOWS = (
 
 def _readme(config: dict[str, Any], task: Task) -> str:
     validation = {name: value for name, value in config["validation"].items() if value is not None}
+    by_loss = task.label_type in WITHOUT_CLASSES
+    merit, classes = "loss" if by_loss else "AP", f"classes: {len(config['classes'])}, "
+    best = f"the best of {len(config['grid'])} by validation {merit}"
     return "\n".join(
         [
             front_matter(
@@ -187,9 +195,9 @@ def _readme(config: dict[str, Any], task: Task) -> str:
             "selector that NEST uses decides which events are counted.\n",
             *([_IN_WINDOWS] if config.get("counts") == "windows" else []),
             f"- columns: {len(config['columns']):,}, those non-zero in at least {MIN_ROWS} training rows",
-            f"- classes: {len(config['classes'])}, boosters: {len(config['boosters'])}",
+            f"- {'' if by_loss else classes}boosters: {len(config['boosters'])}",
             f"- rows: training {config['training_rows']}, validation {config['validation_rows']}",
-            f"- grid point: {json.dumps(config['grid_point'])}, the best of {len(config['grid'])} by validation AP",
+            f"- grid point: {json.dumps(config['grid_point'])}, {best}",
             f"- validation: {', '.join(f'{name} {value:.4g}' for name, value in validation.items())}",
             f"- seed {config['seed']}, vocabulary sha256 `{config['vocab_sha256']}`\n",
             "Classes are not reweighted. Not a medical device; its predictions must not change the care of a "

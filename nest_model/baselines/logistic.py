@@ -1,4 +1,4 @@
-"""Logistic regression with an L2 penalty whose strength is chosen on the validation patients."""
+"""Logistic regression with an L2 penalty whose strength is chosen on the validation patients; ridge for numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,16 @@ from scipy import sparse
 from nest_model.baselines.boosting import commonest_labels, labels_truth
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import scorable
+from nest_model.evaluation.linear_loss import (
+    fit_linear,
+    is_loss_disclosable,
+    loss_targets,
+    predictions_of_outputs,
+    validation_loss,
+)
 from nest_model.evaluation.validation_score import TUNING_LABELS, macro_average_precision
 from nest_model.training.telemetry import Telemetry
+from schemas.tables.labels import WITHOUT_CLASSES
 
 STRENGTHS = (0.0001, 0.0003, 0.001, 0.003)
 """Candidates for scikit-learn's C, chosen on validation; the smaller, the stronger the shrinkage."""
@@ -47,6 +55,8 @@ def fit_logistic(
         features: [rows of the labels, columns], each non-zero in some training row.
     """
     kind = labels.task.label_type
+    if kind in WITHOUT_CLASSES:
+        return _fit_by_loss(labels, features, telemetry=telemetry)
     classes = commonest_labels(labels) if kind == "list" else labels.task.classes
     truth = labels_truth(labels, classes)
     # a row of a class task is left out if it has none of the task's classes
@@ -80,6 +90,30 @@ def fit_logistic(
         probability=np.hstack([trials[best], probability_of(remaining_groups, strengths[best])]),
         strength=strengths[best],
         validation={"average_precision": merits[best] if is_disclosable else None},
+    )
+
+
+def _fit_by_loss(labels: Labels, features: sparse.csr_matrix, *, telemetry: Telemetry) -> LogisticFit:
+    """Fit a number or a time with each of `STRENGTHS` on the training rows; keep the smallest validation loss."""
+    from threadpoolctl import threadpool_limits
+
+    task, target = labels.task, loss_targets(labels)
+    train, val = (np.flatnonzero(labels.split == name) for name in ("train", "val"))
+    scaled_features = _scaled(features, train)
+    progress = telemetry.progress("linear model", total=len(STRENGTHS), unit="fits")
+    trials = []
+    for strength in STRENGTHS:
+        with threadpool_limits(1):
+            weights, bias = fit_linear(scaled_features[train], target[train], strength, task)
+        trials.append(scaled_features @ weights.T + bias)
+        progress.advance(1)
+    losses = [validation_loss(outputs[val], target[val], task) for outputs in trials]
+    best = int(np.argmin(losses))
+    return LogisticFit(
+        classes=task.classes,
+        probability=predictions_of_outputs(trials[best], task),
+        strength=STRENGTHS[best],
+        validation={"loss": losses[best] if is_loss_disclosable(labels) else None},
     )
 
 

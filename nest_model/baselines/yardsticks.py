@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from nest_model.baselines.boosting import GRIDS, MIN_ROWS, fit, probabilities
+from nest_model.baselines.boosting import GRIDS, MIN_ROWS, fit
+from nest_model.baselines.boosting import predictions as predictions_of
 from nest_model.baselines.counts import common_columns, count_features
 from nest_model.baselines.logistic import fit_logistic
 from nest_model.baselines.previous_stay import previous_stay_features
@@ -47,6 +48,7 @@ ABOUT = {
 }
 NOTHING_CUT = "NEST's context leaves out nothing here, so this is the same as LightGBM on all events"
 NOTHING_COMMON = f"no column is non-zero in at least {MIN_ROWS} training rows"
+_MERITS = {"average_precision": "AP", "loss": "loss"}
 NOT_BOOSTED = "its settings come from LightGBM on all events, which was not trained"
 
 
@@ -201,7 +203,8 @@ def _fit_lightgbm(task: _Task, features: sparse.csr_matrix) -> _Fit | str:
     start = all_points.index(config["grid_point"]) if config["grid_point"] in all_points else 0
     grid = [all_points[start], all_points[(start + 1) % len(all_points)]]
     model = fit(task.labels, columns, grid=grid, seed=task.seed, telemetry=task.telemetry)
-    return _Fit(model.classes, probabilities(model.boosters, columns), model.grid_point, model.validation)
+    probability = predictions_of(model.boosters, columns, task.labels.task)
+    return _Fit(model.classes, probability, model.grid_point, model.validation)
 
 
 def _common_columns(task: _Task, features: sparse.csr_matrix) -> sparse.csr_matrix | None:
@@ -248,6 +251,7 @@ def _description(result: Mapping[str, Any]) -> str:
     """Describe a baseline: its chosen settings and validation AP, or why it was not fitted."""
     if "reason" in result:
         return f"not fitted: {result['reason']}"
-    precision = result["validation"]["average_precision"]
-    by = "" if precision is None else f", validation AP {precision:.4g}"
+    name, words = next((pair for pair in _MERITS.items() if pair[0] in result["validation"]), ("", ""))
+    merit = result["validation"].get(name)
+    by = "" if merit is None else f", validation {words} {merit:.4g}"
     return f"{json.dumps(result['chosen'])}{by}"

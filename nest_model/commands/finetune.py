@@ -154,7 +154,7 @@ def finetune(
     if shuffle_sets:
         encoder.config = replace(encoder.config, shuffle_seed=seed)
     freeze_blocks(encoder, freeze)
-    recipes = FINETUNING if table.task.label_type == "bool" else SEVERAL_CLASSES
+    recipes = SEVERAL_CLASSES if table.task.label_type in ("class", "list") else FINETUNING
     if str(parent.training.get("preset")) not in recipes:
         raise NestError(
             f"{pretrained_model / 'config.json'}: training.preset is not one of {', '.join(recipes)}; train the model "
@@ -227,7 +227,7 @@ def finetune(
     if rows is not None:
         probe, probe_validation = fit_probe(table, rows, seed=seed)
         probe.save(out / "probe.safetensors")
-        probabilities = probe.probabilities(rows, table.task.label_type)
+        probabilities = probe.probabilities(rows, table.task)
         probe_test = _write_predictions(probe_predictions(predictions), table, "probe", probabilities)
         content["probe"] = {"validation": probe_validation, "test": probe_test}
     if fabric.world_size == 1:  # with more ranks the weights may be sharded

@@ -13,6 +13,7 @@ from nest_model.data.context import model_context
 from nest_model.data.history import add_months, select_as_of
 from nest_model.data.labels import Labels, predictions_table, task_metadata
 from nest_model.data.moments import TIME, read_index, refuse_missing, typed_columns
+from nest_model.data.predictions import classes_of
 from nest_model.data.seqsets import NO_TIME, SeqSets
 from nest_model.evaluation.metrics import countable
 from nest_model.model import checkpoint
@@ -89,13 +90,13 @@ def predictions_of(
     """
     task = rows.task
     module = fabric.setup_module(classifier)
-    probability_chunks = [np.empty((0, 1 if task.label_type == "bool" else len(task.classes)), np.float32)]
+    probability_chunks = [np.empty((0, len(classes_of(task))), np.float32)]
     for first in range(0, len(rows), _EXAMPLES_PER_CHUNK):
         chunk = slice(first, first + _EXAMPLES_PER_CHUNK)
         stays = (rows.subject_id[chunk], rows.encounter_id[chunk], rows.predict_at_us[chunk])
         selection, _ = model_context(seqsets, select_as_of(seqsets, task.features, *stays), card.model)
         logits = score(module, seqsets, selection, fabric, row_budget=ROW_BUDGET)
-        probability_chunks.append(probabilities(logits, task.label_type))
+        probability_chunks.append(probabilities(logits, task))
         advance(len(selection))
     return predictions_table(rows, f"{task.cohort}_{card.system}", np.concatenate(probability_chunks))
 

@@ -28,6 +28,7 @@ from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import write_json
 from schemas.suppress import SMALLEST_SHOWN
 from schemas.tables.events import KINDS
+from schemas.tables.labels import WITHOUT_CLASSES
 
 METRICS = ("auroc", "average_precision")
 LAST_SET, EARLIER_SETS = "last set", "earlier sets"
@@ -39,12 +40,18 @@ MOST_EXAMPLES = 4_096
 def run(*, model: Path, labels: Path, seqset: Path, out: Path, fabric: Fabric, telemetry: Telemetry) -> None:
     """Write the result of `removals` for a fine-tuned model on the test rows of its labels to `out`/removals.json.
 
+    For numbers and times nothing is measured or written.
+
     Raises:
         NestError: `model` has no fine-tuned model, or the inputs do not belong together.
     """
     seqsets = SeqSets.read(seqset)
     classifier, _ = checkpoint.load_classifier(model, vocab_sha256=seqsets.vocab_sha256)
-    results = removals(classifier, Labels.read(labels), seqsets, fabric, telemetry)
+    table = Labels.read(labels)
+    if table.task.label_type in WITHOUT_CLASSES:
+        telemetry.result({})
+        return
+    results = removals(classifier, table, seqsets, fabric, telemetry)
     write_json(out / "removals.json", results)
     losses = {
         removal["name"].replace(" ", "_"): removal["loss"]["auroc"]["value"]
@@ -81,7 +88,7 @@ def removals(
 
     def scores_on(remaining: Selection) -> dict[str, Score]:
         logits = score(module, seqsets, remaining, fabric, row_budget=ROW_BUDGET)
-        predictions = _predictions(labels, probabilities(logits, labels.task.label_type))
+        predictions = _predictions(labels, probabilities(logits, labels.task))
         progress.advance(1)
         return score_predictions(predictions, resamples, metrics=METRICS)
 

@@ -127,4 +127,4 @@ def _probed(
     with fabric.autocast():
         rows = score(module, seqsets, selection, fabric, row_budget=ROW_BUDGET, progress=progress).numpy()
     probe, _ = fit_probe(labels, rows, seed=seed)
-    return probe.probabilities(rows, labels.task.label_type)
+    return probe.probabilities(rows, labels.task)

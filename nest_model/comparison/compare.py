@@ -8,15 +8,15 @@ from typing import Any
 from nest_model.comparison.runs import Run, read_runs
 from nest_model.data.predictions import same_rows
 from nest_model.evaluation.bootstrap import Resamples
-from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine
+from nest_model.evaluation.metrics import SPLIT, Score, combine
 from nest_model.evaluation.metrics import score as score_predictions
 from nest_model.evidence.statistics import bootstrap_p
+from nest_model.report.metric_words import metric_names
 from nest_model.report.table import interval
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import write_json, write_text
 from schemas.markdown import markdown_table
 
-NAMES = {"auroc": "AUROC ↑", "average_precision": "AP ↑", "brier": "Brier ↓", "ece": "ECE ↓"}
 OTHER_ROWS = "not on the same test rows as the first"
 
 
@@ -40,13 +40,15 @@ def compare(runs: Sequence[Run]) -> dict[str, Any]:
     """Return how runs differ: in the settings that are not the same in all, in curves and in scores.
 
     Each difference is to the first run, on the same resamples of test patients (Efron and Tibshirani 1993), with the
-    metric's two-sided p; a run with several seeds has the mean over them.
+    metric's two-sided p; a run with several seeds has the mean over them. The metrics are those of the first scored run.
     """
+    label_types = [run.predictions.task.label_type for run in runs if run.predictions is not None]
     return {
         "runs": [{"name": run.name, "folder": str(run.folder)} for run in runs],
         "settings": _differences(runs),
         "histories": {run.name: list(run.history) for run in runs},
         "validation": {run.name: _numbers(run.validation) for run in runs},
+        "metrics": dict(metric_names(label_types[0])) if label_types else {},
         "scores": _scores(runs),
     }
 
@@ -79,7 +81,7 @@ def _scores(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
         if first_scores is None:
             first_scores = own
         elif is_paired:
-            pairs = {metric: [own[metric], first_scores[metric]] for metric in METRICS}
+            pairs = {metric: [own[metric], first_scores[metric]] for metric in own}
             cells[name]["less_first"] = {metric: _difference(pair) for metric, pair in pairs.items()}
         else:
             cells[name]["note"] = OTHER_ROWS
@@ -119,9 +121,9 @@ def score_rows(comparison: Mapping[str, Any]) -> list[dict[str, str]]:
     rows = []
     for run, cell in comparison["scores"].items():
         row = {"run": run}
-        for metric, name in NAMES.items():
+        for metric, name in comparison["metrics"].items():
             less = cell.get("less_first", {}).get(metric)
-            row[name] = interval(cell[metric])
+            row[name] = interval(cell[metric]) if metric in cell else "–"
             row[f"{name[:-2]} less the first's"] = cell.get("note", "–") if less is None else _words(less)
         rows.append(row)
     return rows

@@ -6,7 +6,7 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from nest_model.comparison.compare import NAMES, score_rows, validation_rows
+from nest_model.comparison.compare import score_rows, validation_rows
 from nest_model.evidence import pictures
 from nest_model.report import figures
 from nest_model.report.page import template
@@ -15,6 +15,7 @@ from nest_model.report.training_curves import series
 CURVES = {
     "val_loss": "Validation loss",
     "val_average_precision": "Validation AP",
+    "val_mae": "Validation MAE",
     "train_loss": "Training loss",
     "val_mlm": "MLM, nats a token",
     "val_msm": "MSM, KL in nats a set",
@@ -48,14 +49,15 @@ def _curves(comparison: Mapping[str, Any]) -> dict[str, Figure]:
 
 
 def _intervals(comparison: Mapping[str, Any]) -> dict[str, Figure]:
-    """Return a figure for each metric: a dot and its interval for each run."""
+    """Return a figure for each of the first two metrics: a dot and its interval for each run."""
     cells = comparison["scores"]
-    rows = [{"name": run, "title": run} for run in cells]
     drawn = {}
-    for metric in ("auroc", "average_precision"):
-        task = {"title": NAMES[metric], "cells": cells}
-        if len(cells) > 1 and any(cell[metric]["value"] is not None for cell in cells.values()):
-            drawn[NAMES[metric]] = pictures.scores(
-                [task], rows, metric=metric, words=f"{NAMES[metric][:-2]}, 95 % interval over patients"
+    for metric, name in list(comparison["metrics"].items())[:2]:
+        scored = {run: cell for run, cell in cells.items() if metric in cell}
+        task = {"title": name, "cells": scored}
+        if len(scored) > 1 and any(cell[metric]["value"] is not None for cell in scored.values()):
+            rows = [{"name": run, "title": run} for run in scored]
+            drawn[name] = pictures.scores(
+                [task], rows, metric=metric, words=f"{name[:-2]}, 95 % interval over patients"
             )
     return drawn

@@ -67,7 +67,7 @@ class Labels:
         return self.take(np.flatnonzero(is_taken))
 
     def truth(self, classes: Sequence[str]) -> np.ndarray:
-        """Return bool [rows, classes]; a bool task has one column, "true"."""
+        """Return bool [rows, classes]; a bool task has one column, "true". Numbers and times: see `truth_table`."""
         return truth_table(_one_array(self.label), self.task.label_type, classes)
 
 
@@ -77,9 +77,14 @@ def untrainable_reason(labels: Labels) -> str | None:
         if not (labels.split == split).any():
             return f"no row in the {split} split"
     classes = classes_of(labels.task)
+    if labels.task.label_type == "time":
+        train = labels.split == "train"
+        return None if classes and labels.truth(classes)[train, 1].any() else "no event in the train split"
     if not classes:
         return "no class is frequent enough"
     truth = labels.truth(classes)[labels.split == "train"]
+    if labels.task.label_type == "number":
+        return None if len(np.unique(truth)) > 1 else "one value only in the train split"
     if (truth.any(axis=0) & ~truth.all(axis=0)).any():
         return None
     return "one class only in the train split"
@@ -94,20 +99,25 @@ def predictions_table(labels: Labels, model: str, probability: np.ndarray) -> pa
     """Return predictions/1 for every row of a task's labels.
 
     Args:
-        labels: their task's classes are those scored; without `label` the outcomes are unknown.
-        probability: [rows, classes]; for a bool task [rows, 1], the probability of true.
+        labels: their task's classes are those scored, which may be fewer than the label's; without `label` the outcomes
+            are unknown.
+        probability: [rows, classes]; for a bool task [rows, 1], the probability of true; for a number [rows, 1]; for a
+            time [rows, times], the probability of no event yet.
     """
     schema = predictions_schema(labels.task.label_type)
     rows, classes = probability.shape
     offsets = np.arange(rows + 1, dtype=np.int32) * classes
     label = labels.label
+    lists = pa.ListArray.from_arrays(offsets, probability.astype(np.float32).ravel())
     table = pa.table(
         {
             "subject_id": labels.subject_id,
             "encounter_id": labels.encounter_id,
             "predict_at": pa.array(labels.predict_at_us).cast(pa.timestamp("us")),
             "label": pa.nulls(rows, schema.field("label").type) if label is None else label,
-            "probability": pa.ListArray.from_arrays(offsets, probability.astype(np.float32).ravel()),
+            "probability": lists,
+            "survival": lists,
+            "value": probability.astype(np.float64)[:, 0] if classes else np.empty(0),
             "split": pa.array(labels.split, pa.string()),
             "model": pa.array([model] * rows, pa.string()),
         }

@@ -24,7 +24,11 @@ YARDSTICKS = ("logistic", "lightgbm_cut", "lightgbm_rollups", WITHOUT_PRETRAININ
 
 @dataclass(frozen=True)
 class Predictions:
-    """Labels and probabilities of one model, row by row; a bool task has one column, others one per class."""
+    """Labels and probabilities of one model, row by row; a bool task has one column, others one per class.
+
+    A number task has one column with the number itself as `truth` and the number predicted as `probability`. A time
+    has the days and whether the event was seen as `truth`, and the probability of no event yet, one column per time.
+    """
 
     task: Task
     classes: tuple[str, ...]  # one per column; bool: ("true",)
@@ -32,7 +36,7 @@ class Predictions:
     subject_id: np.ndarray  # i64 [rows]
     encounter_id: np.ndarray  # i64 [rows]
     split: np.ndarray  # str [rows]
-    truth: np.ndarray  # bool [rows, classes]
+    truth: np.ndarray  # bool [rows, classes]; f64 [rows, 1] of a number, [rows, 2] of a time
     probability: np.ndarray  # f64 [rows, classes]
     seed_probabilities: tuple[np.ndarray, ...] = ()  # likewise, of the model's other seeds
 
@@ -49,6 +53,18 @@ class Predictions:
         columns = {name: getattr(self, name)[mask_or_indices] for name in names}
         seed_probabilities = tuple(values[mask_or_indices] for values in self.seed_probabilities)
         return replace(self, **columns, seed_probabilities=seed_probabilities)
+
+    @property
+    def days(self) -> np.ndarray:
+        """The days to the event or to the end of follow-up, [rows], of a time."""
+        days: np.ndarray = self.truth[:, 0]
+        return days
+
+    @property
+    def event(self) -> np.ndarray:
+        """Whether the event was seen, bool [rows], of a time."""
+        event: np.ndarray = self.truth[:, 1] > 0
+        return event
 
     def only(self, classes: Sequence[str]) -> Self:
         """Return these classes alone, in this order; each must be one of the model's."""
@@ -85,7 +101,14 @@ class Predictions:
         return counts
 
     def scorable(self, least: int = SMALLEST_SHOWN) -> np.ndarray:
-        """Return the columns whose score may be disclosed, see the function `scorable`."""
+        """Return the columns whose score may be disclosed, see the function `scorable`.
+
+        A number is scored with `least` patients or more.
+        """
+        if self.task.label_type == "number":
+            return np.arange(int(self.patients >= least))
+        if self.task.label_type == "time":
+            return scorable(self.truth[:, 1:] > 0, self.subject_id, least)
         return scorable(self.truth, self.subject_id, least)
 
 
@@ -109,8 +132,13 @@ def patients_of(truth: np.ndarray, subject_id: np.ndarray) -> tuple[int, int]:
 
 
 def classes_of(task: Task) -> tuple[str, ...]:
-    """Return the names of the columns of `probability`: one per class, or ("true",) for a bool task."""
-    return ("true",) if task.label_type == "bool" else task.classes
+    """Return the names of the columns of `probability`: one per class.
+
+    A bool task has one, ("true",), and a number one, ("value",); a time has one per time, as `30 days`.
+    """
+    if task.label_type == "time":
+        return tuple(f"{time:g} days" for time in task.times_days)
+    return {"bool": ("true",), "number": ("value",)}.get(task.label_type, task.classes)
 
 
 def probe_predictions(predictions: Path) -> Path:
@@ -146,14 +174,7 @@ def read_predictions(path: Path) -> Predictions:
     table = read_table(path, predictions_schema(task.label_type))
     table = table.filter(pc.is_valid(table["label"])).combine_chunks()
     classes = classes_of(task)
-    lengths = pc.list_value_length(table["probability"]).to_numpy()
-    uneven = int((lengths != len(classes)).sum())
-    if uneven:
-        raise InputError(
-            f"{path}: {uneven:,} of {len(table):,} rows do not have {len(classes)} probabilities, "
-            "one per class; write the predictions again."
-        )
-    probability = pc.list_flatten(table["probability"]).to_numpy().astype(np.float64)
+    probability = _predicted_numbers(path, table, len(classes))
     return Predictions(
         task=task,
         classes=classes,
@@ -166,8 +187,37 @@ def read_predictions(path: Path) -> Predictions:
     )
 
 
+def _predicted_numbers(path: Path, table: pa.Table, classes: int) -> np.ndarray:
+    """Return what a model predicted, flattened: `value`, or `classes` probabilities (`survival`) of each row."""
+    if "value" in table.column_names:
+        values: np.ndarray = table["value"].to_numpy()
+        return values
+    column = table["survival" if "survival" in table.column_names else "probability"]
+    lengths = pc.list_value_length(column).to_numpy()
+    uneven = int((lengths != classes).sum())
+    if uneven:
+        raise InputError(
+            f"{path}: {uneven:,} of {len(table):,} rows do not have {classes} probabilities, "
+            "one per class; write the predictions again."
+        )
+    probability: np.ndarray = pc.list_flatten(column).to_numpy().astype(np.float64)
+    return probability
+
+
 def truth_table(label: pa.Array | pa.ChunkedArray, label_type: str, classes: Sequence[str]) -> np.ndarray:
-    """Return labels as bool [rows, classes]; labels outside `classes` are ignored."""
+    """Return labels as bool [rows, classes]; labels outside `classes` are ignored.
+
+    Numbers are f64 [rows, 1], and times f64 [rows, 2]: the days, and 1 where the event was seen.
+    """
+    if label_type == "time":
+        label = label.combine_chunks() if isinstance(label, pa.ChunkedArray) else label
+        days, event = (
+            pc.struct_field(label, name).to_numpy(zero_copy_only=False) for name in ("days", "event")
+        )
+        return np.stack([days, event.astype(np.float64)], axis=1)
+    if label_type == "number":
+        numbers: np.ndarray = label.to_numpy(zero_copy_only=False).astype(np.float64)[:, None]
+        return numbers
     truth = np.zeros((len(label), len(classes)), dtype=bool)
     if label_type == "bool":
         truth[:, 0] = label.to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""A linear probe: how well a logistic regression on the frozen pretrained encoder solves a task.
+"""A linear probe: how well a logistic regression on the frozen pretrained encoder solves a task; ridge for numbers.
 
 Compared with the fine-tuned model, it shows what training the encoder on the task adds.
 """
@@ -13,9 +13,16 @@ from safetensors.numpy import save
 
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import classes_of, scorable
+from nest_model.evaluation.linear_loss import (
+    fit_linear,
+    is_loss_disclosable,
+    loss_targets,
+    predictions_of_outputs,
+    validation_loss,
+)
 from nest_model.evaluation.validation_score import TUNING_LABELS, macro_average_precision
 from schemas.io.outputs import write_bytes
-from schemas.tables.labels import LabelType
+from schemas.tables.labels import WITHOUT_CLASSES, LabelType, Task
 
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
 """Candidates for scikit-learn's C, chosen on validation; the smaller, the stronger the shrinkage."""
@@ -31,12 +38,19 @@ class LinearProbe:
     bias: np.ndarray  # f32 [columns]
     strength: float
 
-    def probabilities(self, rows: np.ndarray, label_type: LabelType) -> np.ndarray:
-        """Return f32 [rows, columns]; the columns of a class task sum to one."""
+    def outputs(self, rows: np.ndarray) -> np.ndarray:
+        """Return f32 [rows, columns]: the log-odds of each column, or a number on the scale of its task."""
         standard = (rows - self.mean) / self.deviation
-        logits = torch.from_numpy(standard @ self.weights.T + self.bias)
+        outputs: np.ndarray = standard @ self.weights.T + self.bias
+        return outputs
+
+    def probabilities(self, rows: np.ndarray, task: Task) -> np.ndarray:
+        """Return f32 [rows, columns]; those of a class task sum to one; of a number or a time, what is predicted."""
+        if task.label_type in WITHOUT_CLASSES:
+            return predictions_of_outputs(self.outputs(rows), task)
+        logits = torch.from_numpy(self.outputs(rows))
         probability: np.ndarray = (
-            logits.softmax(dim=1) if label_type == "class" else logits.sigmoid()
+            logits.softmax(dim=1) if task.label_type == "class" else logits.sigmoid()
         ).numpy()
         return probability
 
@@ -57,7 +71,9 @@ def fit_probe(
         rows: f32 [rows of the labels, width], the outputs of the frozen encoder.
         strengths: candidates for C, in rising order.
     """
-    kind = labels.task.label_type
+    task, kind = labels.task, labels.task.label_type
+    if kind in WITHOUT_CLASSES:
+        return _fit_by_loss(labels, rows)
     truth = labels.truth(classes_of(labels.task))
     # a row of a class task is left out if it has none of the task's classes
     trainable = truth.any(axis=1) | (kind != "class")
@@ -68,14 +84,36 @@ def fit_probe(
         for strength in strengths
     ]
     merits = [
-        _merit(truth[np.ix_(val, tuning_columns)], probe.probabilities(rows[val], kind)) for probe in trials
+        _merit(truth[np.ix_(val, tuning_columns)], probe.probabilities(rows[val], task)) for probe in trials
     ]
     best = trials[max(range(len(trials)), key=merits.__getitem__)]  # the first on ties
     if len(tuning_columns) < truth.shape[1]:
         best = _fit(rows[train], truth[train], kind, strength=best.strength, seed=seed)
-    precision, _ = _merit(truth[val], best.probabilities(rows[val], kind))
+    precision, _ = _merit(truth[val], best.probabilities(rows[val], task))
     metrics = {"average_precision": precision} if len(scorable(truth[val], labels.subject_id[val])) else {}
     return best, metrics | {"strength": best.strength}
+
+
+def _fit_by_loss(labels: Labels, rows: np.ndarray) -> tuple[LinearProbe, Mapping[str, float]]:
+    """Return the probe of a number or a time with the smallest validation loss, the strongest shrinkage on ties."""
+    target = loss_targets(labels)
+    train, val = (np.flatnonzero(labels.split == split) for split in ("train", "val"))
+    mean, deviation = _standards(rows[train])
+    standard = (rows[train] - mean) / deviation
+    trials = [
+        LinearProbe(mean, deviation, *fit_linear(standard, target[train], strength, labels.task), strength)
+        for strength in STRENGTHS
+    ]
+    losses = [validation_loss(probe.outputs(rows[val]), target[val], labels.task) for probe in trials]
+    place = int(np.argmin(losses))
+    metrics = {"loss": losses[place]} if is_loss_disclosable(labels) else {}
+    return trials[place], metrics | {"strength": trials[place].strength}
+
+
+def _standards(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and deviation of each column; 1 for a column that does not vary."""
+    deviation = rows.std(axis=0)
+    return rows.mean(axis=0), np.where(deviation > 0, deviation, 1).astype(np.float32)
 
 
 def _commonest(truth: np.ndarray) -> np.ndarray:
@@ -88,8 +126,7 @@ def _fit(rows: np.ndarray, truth: np.ndarray, kind: LabelType, *, strength: floa
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
-    mean, deviation = rows.mean(axis=0), rows.std(axis=0)
-    deviation = np.where(deviation > 0, deviation, 1).astype(np.float32)
+    mean, deviation = _standards(rows)
     standard = (rows - mean) / deviation
     model = LogisticRegression(C=strength, max_iter=500, random_state=seed)
     weights = np.zeros((truth.shape[1], rows.shape[1]), np.float32)

@@ -6,7 +6,8 @@ discloses them. A bool task with so few has no score at all; those allowed to se
 `predictions.parquet`. Brier is the mean squared error of the probability (bool, list: over rows and classes, 0 to 1;
 class: summed over the classes, 0 to 2, as in scikit-learn). ECE has ten bins of equal mass; it uses the probability of
 true (bool), of the likeliest class (class), of every row and class (list); its bins stay fixed while patients are
-resampled.
+resampled. A number has MAE, R² and Spearman's correlation, see `number_metrics`; a time to an event
+has Harrell's concordance and the integrated Brier score, see `time_metrics`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,16 +18,23 @@ from typing import Any
 import numpy as np
 
 from nest_model.data.predictions import Predictions, patients_of, read_predictions
+from nest_model.data.times import kaplan_meier
+from nest_model.evaluation import number_metrics, time_metrics
 from nest_model.evaluation.bootstrap import Resamples, auroc_of, average_precision_of, weight_at_or_above
 from schemas.label_counts import suppress_positives
 from schemas.suppress import SMALL, SMALLEST_SHOWN, is_small
+from schemas.tables.labels import Task
 
 METRICS = ("auroc", "average_precision", "brier", "ece")
+NUMBER_METRICS = ("mae", "r2", "spearman")
+TIME_METRICS = ("concordance", "integrated_brier")
 
 MIN_PATIENTS = SMALLEST_SHOWN
 """Fewest positive (or negative) patients for an interval; with fewer a percentile interval means little."""
 
 TOO_FEW = f"withheld: under {SMALLEST_SHOWN} patients with, or without, the outcome"
+
+TOO_FEW_ROWS = f"withheld: under {SMALLEST_SHOWN} patients"
 
 BINS = 10
 
@@ -101,18 +109,25 @@ def _mean(values: Sequence[Any]) -> Any:
     return np.mean(values, axis=0)
 
 
+def metrics_of(task: Task) -> tuple[str, ...]:
+    """Return the names of the metrics that the predictions of a task are scored by, the first of them first."""
+    return {"number": NUMBER_METRICS, "time": TIME_METRICS}.get(task.label_type, METRICS)
+
+
 def score(
     predictions: Predictions,
     resamples: Resamples,
     *,
     min_patients: int = SMALLEST_SHOWN,
-    metrics: Sequence[str] = METRICS,
+    metrics: Sequence[str] | None = None,
 ) -> dict[str, Score]:
     """Return a disclosable Score for each of `metrics`; with several seeds the mean over them.
 
     Args:
+        metrics: default: those of the task.
         min_patients: how many patients with the outcome, and without, a class needs to be scored.
     """
+    metrics = metrics_of(predictions.task) if metrics is None else metrics
     if predictions.seed_probabilities:
         each = [
             score(seed_predictions, resamples, min_patients=min_patients, metrics=metrics)
@@ -124,8 +139,12 @@ def score(
     scorable = predictions.scorable(min_patients)
     if len(predictions) == 0:
         return dict.fromkeys(metrics, missing("no rows to score"))
+    if predictions.task.label_type == "number":
+        return _number_scores(predictions, scorable, resamples, metrics)
     if len(scorable) == 0:
         return dict.fromkeys(metrics, missing(TOO_FEW))
+    if predictions.task.label_type == "time":
+        return _time_scores(predictions, resamples, metrics)
     measures: dict[str, Callable[[], Score]] = {
         "brier": lambda: _brier(predictions, resamples),
         "ece": lambda: _calibration_error(predictions, resamples),
@@ -141,6 +160,52 @@ def score(
             for name, seed_predictions in scores.items()
         }
     return scores
+
+
+def _number_scores(
+    predictions: Predictions, scorable: np.ndarray, resamples: Resamples, names: Sequence[str]
+) -> dict[str, Score]:
+    """Return the scores of a number; missing under eleven patients, and where all numbers or predictions are equal."""
+    if len(scorable) == 0:
+        return dict.fromkeys(names, missing(TOO_FEW_ROWS))
+    truth, predicted = predictions.truth[:, 0], predictions.probability[:, 0]
+
+    def score_by(name: str) -> Score:
+        value, metric = number_metrics.point(name, truth, predicted), number_metrics.WEIGHTED[name]
+        if value is None:
+            return missing("undefined: all numbers, or all predictions, are the same")
+        samples = resamples.apply(lambda weights: metric(truth, predicted, weights), predictions.subject_id)
+        return Score(value, samples)
+
+    return {name: score_by(name) for name in names}
+
+
+def _time_scores(predictions: Predictions, resamples: Resamples, names: Sequence[str]) -> dict[str, Score]:
+    """Return the scores of a time to an event, from its last times on while eleven patients are followed longer."""
+    days, event, times_days = predictions.days, predictions.event, predictions.task.times_days
+    risk = time_metrics.risk_of(predictions.probability, times_days)
+    num_times = time_metrics.brier_times(days, predictions.subject_id, times_days)
+
+    def concordance(weights: np.ndarray) -> np.ndarray:
+        return time_metrics.concordance(days, event, risk, weights)
+
+    def score_by(name: str) -> Score:
+        if name == "concordance":
+            value = float(concordance(np.ones((1, len(days))))[0])
+            if np.isnan(value):
+                return missing("no two rows can be compared")
+            return Score(value, resamples.apply(concordance, predictions.subject_id))
+        if num_times == 0:
+            return missing(f"under {SMALLEST_SHOWN} patients are followed beyond the first time")
+        survival = predictions.probability[:, :num_times]
+        error = time_metrics.brier_by_row(days, event, survival, times_days[:num_times])
+
+        def mean(weights: np.ndarray) -> np.ndarray:
+            return _share(weights @ error, weights.sum(axis=1))
+
+        return Score(float(error.mean()), resamples.apply(mean, predictions.subject_id))
+
+    return {name: score_by(name) for name in names}
 
 
 def _fewest_patients(predictions: Predictions, scorable: np.ndarray) -> int:
@@ -239,9 +304,17 @@ def _without_bias(value: float, samples: np.ndarray) -> np.ndarray:
 def reliability(predictions: Predictions) -> dict[str, list[float]] | None:
     """Return mean probability and observed share per bin; None under 11 patients with, or without, the outcome.
 
+    Of a number: the mean prediction and mean number per bin. Of a time: the mean and observed probability at each time.
+
     Bins of equal mass, as for ECE, merged from the lowest up until each holds eleven patients with the outcome and
     eleven without: the share of a bin times its rows, which can be guessed, is a count of patients.
     """
+    if predictions.task.label_type == "number":
+        return number_metrics.calibration(
+            predictions.truth[:, 0], predictions.probability[:, 0], predictions.subject_id
+        )
+    if predictions.task.label_type == "time":
+        return _mean_survival(predictions)
     table, pairs = confidence(predictions)
     probability, truth = table.ravel(), pairs.ravel()
     subject_id = np.repeat(predictions.subject_id, pairs.shape[1])
@@ -251,6 +324,20 @@ def reliability(predictions: Predictions) -> dict[str, list[float]] | None:
     rows = np.bincount(bins)
     expected, observed_share = (np.bincount(bins, weights=column) / rows for column in (probability, truth))
     return {"expected": [round(x, 4) for x in expected], "observed": [round(x, 4) for x in observed_share]}
+
+
+def _mean_survival(predictions: Predictions) -> dict[str, list[float]] | None:
+    """Return the mean probability of no event yet at each time, and Kaplan-Meier's estimate on the same rows."""
+    num_times = time_metrics.brier_times(
+        predictions.days, predictions.subject_id, predictions.task.times_days
+    )
+    if num_times == 0 or not len(predictions.scorable()):
+        return None
+    times = np.array(predictions.task.times_days[:num_times])
+    observed = kaplan_meier(predictions.days, predictions.event, times)
+    expected = predictions.probability[:, :num_times].mean(axis=0)
+    columns = {"days": times, "expected": expected, "observed": observed}
+    return {name: [round(float(x), 4) for x in values] for name, values in columns.items()}
 
 
 def merged_bins(bins: np.ndarray, truth: np.ndarray, subject_id: np.ndarray) -> np.ndarray:
@@ -296,12 +383,15 @@ def counts(predictions: Predictions) -> dict[str, int | float | str | None]:
         "rows": countable(rows),
         "patients": countable(predictions.patients),
     }
-    if predictions.task.label_type != "bool":
+    if predictions.task.label_type == "number":
+        return row_counts | {"unit": predictions.task.unit}
+    if predictions.task.label_type not in ("bool", "time"):
         return row_counts | {
             "classes_scored": num_scored,
             "classes_left_out": len(predictions.classes) - num_scored,
         }
-    count = int(predictions.positives[0])
+    is_time = predictions.task.label_type == "time"
+    count = int(predictions.event.sum()) if is_time else int(predictions.positives[0])
     text = suppress_positives(count, rows)
     if text != f"{count:,}":
         return row_counts | {"positives": text, "prevalence": None}
@@ -315,7 +405,8 @@ def countable(count: int) -> int | str:
 
 def headline(metrics: dict[str, Any]) -> dict[str, float]:
     """Return the metric values of a summary, for a progress line or an asset's metadata."""
-    return {name: metrics[name]["value"] for name in METRICS if metrics[name]["value"] is not None}
+    names = [name for name in (*METRICS, *NUMBER_METRICS, *TIME_METRICS) if name in metrics]
+    return {name: metrics[name]["value"] for name in names if metrics[name]["value"] is not None}
 
 
 def is_curve_disclosable(truth: np.ndarray, subject_id: np.ndarray) -> bool:

@@ -23,6 +23,7 @@ from nest_model.training.seeds import list_other_seeds, predictions_of_seed
 from schemas.cards import StepCard, step_of
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
+from schemas.tables.labels import WITHOUT_CLASSES, read_task
 
 REFERENCE = "nest"
 FROZEN = "nest"
@@ -127,6 +128,10 @@ def _task(layout: Layout, names: Names, rows: Sequence[Row], task: str) -> dict[
         file = layout.report(name) / "predictions.parquet"
         if reason := _reason(layout, names, name):
             reasons[row.name] = reason
+        elif read_task(file).label_type in WITHOUT_CLASSES:
+            reasons[row.name] = (
+                "a number or a time to an event, which only the cohort's own page has scores of"
+            )
         else:
             models[row.name] = _read(file)
             if FROZEN in (row.name, row.whole) and is_written(probe_predictions(file)):

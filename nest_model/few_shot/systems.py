@@ -107,7 +107,7 @@ def frozen(task: Task, drawn: Labels, is_whole: bool, folder: Path) -> np.ndarra
     vectors = task.vectors[task.places(drawn)]
     options = {} if is_whole else {"strengths": STRENGTHS}
     probe, _ = fit_probe(drawn, vectors, seed=task.seed, **options)
-    return probe.probabilities(vectors, "bool")[:, 0]
+    return probe.probabilities(vectors, drawn.task)[:, 0]
 
 
 def logistic(task: Task, drawn: Labels, is_whole: bool, folder: Path) -> np.ndarray:

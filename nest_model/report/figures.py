@@ -170,6 +170,38 @@ def reliability(models: Mapping[str, Mapping[str, Sequence[float]]], *, title: s
 
 
 @styled
+def number_calibration(models: Mapping[str, Mapping[str, Sequence[float]]], *, unit: str) -> Figure:
+    """Draw the mean number over the mean prediction per bin for each model, from `metrics.reliability`."""
+    figure, axes = _square("Predicted and observed", f"Mean prediction, {unit}", "Mean number")
+    values = [value for points in models.values() for value in (*points["expected"], *points["observed"])]
+    margin = 0.04 * (max(values) - min(values)) or 1.0
+    ends = (min(values) - margin, max(values) + margin)
+    axes.plot(ends, ends, color=FAINT, linewidth=0.9)
+    axes.set(xlim=ends, ylim=ends)
+    for name, points in models.items():
+        marker = MODEL_STYLES[name].marker
+        axes.plot(points["expected"], points["observed"], marker=marker, markersize=4.5, **_line_style(name))
+    axes.legend(loc="upper left")
+    return figure
+
+
+@styled
+def mean_survival(models: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """Draw the mean probability of no event yet of each model, and Kaplan-Meier's, from `metrics.reliability`."""
+    figure = Figure(figsize=(3.9, 3.7), layout="constrained")
+    axes = figure.add_subplot(title="No event yet", xlabel="Days after the prediction", ylabel="Probability")
+    axes.grid(True)
+    axes.set_ylim(0, 1.02)
+    first = next(iter(models.values()))
+    axes.plot([0, *first["days"]], [1, *first["observed"]], color=FAINT, linewidth=2.4, label="Kaplan-Meier")
+    for name, points in models.items():
+        marker = MODEL_STYLES[name].marker
+        axes.plot(points["days"], points["expected"], marker=marker, markersize=4.5, **_line_style(name))
+    axes.legend(loc="best")
+    return figure
+
+
+@styled
 def decision_curve(
     thresholds: np.ndarray, models: Mapping[str, np.ndarray], acting_on_all: np.ndarray
 ) -> Figure:

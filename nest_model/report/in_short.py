@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nest_model.evaluation.operating_points import BY_USER
-from nest_model.report.table import LABELS, interval, rounded
+from nest_model.report.metric_words import compared_by
+from nest_model.report.table import interval, model_name, rounded
 from nest_model.report.tasks import COMPARED
 from schemas.suppress import WITHHELD
 
@@ -43,17 +44,19 @@ def index_stays(rows: str, patients: str) -> str:
 
 
 def _how_well(task: Mapping[str, Any]) -> str:
-    part = task.get("common", task)
+    part, label_type = task.get("common", task), task.get("label_type")
+    metric, words = next(iter(compared_by(label_type).items()))
     scores = [
-        f"{LABELS[name]} {interval(part['models'][name]['auroc'])}"
+        f"{model_name(name, label_type)} {interval(part['models'][name][metric])}"
         for name in COMPARED
-        if name in part["models"] and part["models"][name]["auroc"]["value"] is not None
+        if name in part["models"] and part["models"][name][metric]["value"] is not None
     ]
     if not scores:
         return "No score can be shown."
     difference = part.get("difference")
-    paired = f"; NEST − LightGBM {interval(difference['auroc'], with_sign=True)}" if difference else ""
-    return f"AUROC of {', '.join(scores)}{paired}."
+    paired = f"; NEST − LightGBM {interval(difference[metric], with_sign=True)}" if difference else ""
+    unit = f" in {task['models'][COMPARED[0]]['unit']}" if label_type == "number" else ""
+    return f"{words}{unit} of {', '.join(scores)}{paired}."
 
 
 def _at_which_threshold(details: Mapping[str, Any]) -> str:

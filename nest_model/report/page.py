@@ -13,10 +13,11 @@ from nest_model.evaluation.operating_points import MEASURES
 from nest_model.report import attention, figures
 from nest_model.report import training_curves as histories
 from nest_model.report.in_short import in_short
+from nest_model.report.metric_words import OTHER_TYPES, compared_by, metric_names
 from nest_model.report.paper import paper_comparison
 from nest_model.report.period_figure import draw_periods
 from nest_model.report.removals import removal_summary
-from nest_model.report.table import LABELS, as_percent, interval, number, result_rows, rounded
+from nest_model.report.table import LABELS, as_percent, interval, model_name, number, result_rows, rounded
 from nest_model.report.tasks import TaskResults
 from nest_model.report.verdicts import recalibration_warnings, shortfalls, verdicts
 from nest_model.training.guesses import table
@@ -24,7 +25,6 @@ from schemas.code_names import kind_in_words
 
 T = TypeVar("T")
 
-METRIC_NAMES = {"auroc": "AUROC ↑", "average_precision": "AP ↑", "brier": "Brier ↓", "ece": "ECE ↓"}
 PART_NAMES = {
     "main": "Main: single values and codes",
     "within": "Within a set: order and co-occurrence",
@@ -101,7 +101,10 @@ def _common_variables(
         "removal_summary": removal_summary,
         "attention": attention,
         "labels": LABELS,
-        "metric_names": METRIC_NAMES,
+        "metric_names": metric_names,
+        "compared_by": compared_by,
+        "model_name": model_name,
+        "other_types": OTHER_TYPES,
         "part_names": PART_NAMES,
         "split": SPLIT,
         "pictures": pictures,
@@ -150,9 +153,11 @@ def _svg(figure: Figure, alt: str) -> Markup:
 
 
 def overview_figure(metrics: Mapping[str, Any], *, is_vertical: bool = False) -> Figure | None:
-    """Draw AUROC and AP of every task and model with intervals; None if nothing was scored."""
+    """Draw AUROC and AP of every task and model with intervals; None if nothing was scored so."""
     lines = []
     for row in result_rows(metrics):
+        if row["label_type"] in OTHER_TYPES:
+            continue
         scores = {
             model: model_summary
             for model, model_summary in _in_figures(row["models"]).items()
@@ -202,7 +207,14 @@ def task_pictures(
             for model, item in _in_figures(part["models"]).items()
             if item["reliability"]
         }
-        if points:
+        if points and task_metrics["label_type"] == "time":
+            alt = f"{title}: mean predicted and observed probability of no event yet, of {_names(points)}"
+            pictures[name] = _svg(figures.mean_survival(points), alt)
+        elif points and task_metrics["label_type"] == "number":
+            unit = "" if results.task is None else results.task.unit
+            alt = f"{title}: mean number over mean prediction in ten bins, of {_names(points)}"
+            pictures[name] = _svg(figures.number_calibration(points, unit=unit), alt)
+        elif points:
             alt = f"{title}: observed share over mean probability in ten bins, of {_names(points)}"
             pictures[name] = _svg(figures.reliability(points, title=words), alt)
     if task_metrics.get("subgroups") and (figure := _forest(task_metrics)):

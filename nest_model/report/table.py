@@ -4,6 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from nest_model.data.predictions import WITHOUT_PRETRAINING, YARDSTICKS
+from nest_model.report.metric_words import OTHER_TYPES, compared_by
+
+OTHER_LABELS = {
+    "number": {"logistic": "Ridge, previous stay"},
+    "time": {"constant": "Kaplan-Meier of training (no model)"},
+}
+"""The names of the models that are others for numbers and times."""
 
 LABELS = {
     "nest": "NEST",
@@ -13,6 +20,7 @@ LABELS = {
     "logistic": "Logistic, previous stay",
     "lightgbm_cut": "LightGBM, NEST's context",
     "lightgbm_rollups": "LightGBM, roll-ups in windows",
+    "constant": "Training median (no model)",
     "best": "Planted risk (upper bound)",
 }
 COMMON_LABEL_MODELS = ("lightgbm", *(name for name in YARDSTICKS if name != WITHOUT_PRETRAINING))
@@ -20,18 +28,17 @@ COMMON_LABEL_MODELS = ("lightgbm", *(name for name in YARDSTICKS if name != WITH
 
 
 def results_table(metrics: Mapping[str, Any]) -> str:
-    """Return AUROC and AP of every task and model with their 95 % intervals, and the mean of the binary tasks."""
-    lines: list[tuple[str, ...]] = [("Task", "Model", "Test rows", "AUROC", "AP")]
-    for row in result_rows(metrics):
-        for place, (model, summary) in enumerate(row["models"].items()):
-            title = row["title"] if place == 0 else ""
-            if summary["auroc"]["value"] is None:
-                lines.append((title, LABELS[model], summary["auroc"]["note"], "", ""))
-                continue
-            scores = (interval(summary[metric]) for metric in ("auroc", "average_precision"))
-            lines.append((title, LABELS[model] + _class_counts(summary), number(summary["rows"]), *scores))
-        for model, reason in row["missing"].items():
-            lines.append((row["title"] if not row["models"] else "", LABELS[model], reason, "", ""))
+    """Return AUROC and AP of every task and model with their 95 % intervals, and the mean of the binary tasks.
+
+    Tasks of numbers and times follow, with the two metrics that models of these are compared by.
+    """
+    rows = result_rows(metrics)
+    lines = _lines([row for row in rows if row["label_type"] not in OTHER_TYPES], "bool")
+    others = [
+        _lines(of_type, kind)
+        for kind in OTHER_TYPES
+        if (of_type := [r for r in rows if r["label_type"] == kind])
+    ]
     mean = metrics["mean_auroc"]
     for place, (model, score) in enumerate(mean["models"].items() if mean["tasks"] else ()):
         title = f"Mean over {', '.join(mean['tasks']).lower()}" if place == 0 else ""
@@ -41,13 +48,38 @@ def results_table(metrics: Mapping[str, Any]) -> str:
     if "over_no_pretraining" in mean:
         gain = interval(mean["over_no_pretraining"], with_sign=True)
         lines.append(("", "NEST − without pretraining", "", gain, ""))
-    text = _aligned(lines)
-    if any(line[3] and "(" not in line[3] and line[3] != "–" for line in lines[1:]):
+    parts = [*([lines] if len(lines) > 1 or not others else []), *others]
+    text = [words for part in parts for words in ("", *_aligned(part))][1:]
+    if any(line[3] and "(" not in line[3] and line[3] != "–" for part in parts for line in part[1:]):
         text += [
             "",
             "A score without an interval has too few patients with (or without) the outcome for an interval.",
         ]
     return "\n".join(text)
+
+
+def model_name(model: str, label_type: str | None) -> str:
+    """Return the name of a model in tables of a task."""
+    return OTHER_LABELS.get(label_type or "", {}).get(model, LABELS[model])
+
+
+def _lines(rows: list[dict[str, Any]], label_type: str) -> list[tuple[str, ...]]:
+    """Return a heading and one line per task and model with the two scores that models are compared by."""
+    names = compared_by(label_type)
+    first = next(iter(names))
+    lines: list[tuple[str, ...]] = [("Task", "Model", "Test rows", *names.values())]
+    for row in rows:
+        for place, (model, summary) in enumerate(row["models"].items()):
+            title, words = row["title"] if place == 0 else "", model_name(model, label_type)
+            if summary[first]["value"] is None:
+                lines.append((title, words, summary[first]["note"], "", ""))
+                continue
+            scores = (interval(summary[metric]) for metric in names)
+            lines.append((title, words + _class_counts(summary), number(summary["rows"]), *scores))
+        for model, reason in row["missing"].items():
+            title = row["title"] if not row["models"] else ""
+            lines.append((title, model_name(model, label_type), reason, "", ""))
+    return lines
 
 
 def result_rows(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:

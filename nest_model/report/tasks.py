@@ -19,8 +19,18 @@ from nest_model.data.predictions import (
     same_rows,
     yardstick_predictions,
 )
+from nest_model.data.times import kaplan_meier
 from nest_model.evaluation.bootstrap import Resamples
-from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine, counts, mean_over, score, summary
+from nest_model.evaluation.metrics import (
+    SPLIT,
+    Score,
+    combine,
+    counts,
+    mean_over,
+    metrics_of,
+    score,
+    summary,
+)
 from nest_model.evaluation.recalibration import recalibrate
 from nest_model.evaluation.subgroups import (
     GROUPED,
@@ -41,7 +51,7 @@ from schemas.label_counts import suppress_label_counts
 from schemas.layout import Layout
 from schemas.sources import sources
 from schemas.tables.attrition import read_attrition, suppress_attrition
-from schemas.tables.labels import Task, read_task
+from schemas.tables.labels import WITHOUT_CLASSES, Task, read_task
 
 RECALIBRATED_MODELS = ("nest", "probe", "lightgbm")
 """The models that are recalibrated and drawn; the others have scores only."""
@@ -58,7 +68,9 @@ class TaskResults:
     cohort: str
     title: str
     task: Task | None  # None: there are no labels
-    models: dict[str, Predictions]  # the available ones of MODELS, and `best`
+    models: dict[
+        str, Predictions
+    ]  # the available ones of MODELS, and `best`; of numbers and times also `constant`
     common: dict[str, Predictions]  # list task: on the labels LightGBM has boosters for
     missing: dict[str, str]  # model -> reason
     not_asked: tuple[str, ...]  # models that the settings leave out
@@ -108,6 +120,8 @@ def load_task(layout: Layout, cohort: str, title: str | None = None) -> TaskResu
         ):
             recalibrated_models[name], methods[name] = pair
     first_predictions = next(iter(models.values()), None)
+    if first_predictions and first_predictions.task.label_type in WITHOUT_CLASSES:
+        models["constant"] = _guess(layout, cohort, first_predictions)
     planted_predictions = load_planted_risk(layout, cohort, first_predictions) if first_predictions else None
     if planted_predictions:
         models["best"] = planted_predictions
@@ -134,6 +148,19 @@ def load_task(layout: Layout, cohort: str, title: str | None = None) -> TaskResu
         methods,
         seeds,
     )
+
+
+def _guess(layout: Layout, cohort: str, predictions: Predictions) -> Predictions:
+    """Return the predictions of a guess without a model, the same for everyone.
+
+    It is the median of the training rows, which has the least MAE there; of a time, their Kaplan-Meier curve.
+    """
+    table = Labels.read(layout.labels(cohort))
+    truth = table.truth(())[table.split == "train"]
+    guess = np.median(truth)
+    if table.task.label_type == "time":
+        guess = kaplan_meier(truth[:, 0], truth[:, 1] > 0, np.array(table.task.times_days))
+    return predictions.with_probability(np.broadcast_to(guess, predictions.probability.shape).astype(float))
 
 
 def _pretraining_seeds(layout: Layout, cohort: str) -> int:
@@ -317,7 +344,7 @@ def _score_models(models: Mapping[str, Predictions], seed: int) -> dict[str, Any
     content["differences"] = {
         name: {
             metric: combine([scores["nest"][metric], scores[name][metric]], _difference).json()
-            for metric in METRICS
+            for metric in metrics_of(models[name].task)
         }
         for name in models
         if "nest" in models and name != "nest" and same_rows(models["nest"], models[name])

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from nest_model.evaluation.bootstrap import RESAMPLES
 from nest_model.report.characteristics import SPLIT_TITLES
 from nest_model.report.in_short import in_short, index_stays
-from nest_model.report.table import LABELS, interval
+from nest_model.report.metric_words import OTHER_TYPES, metric_names
+from nest_model.report.table import LABELS, interval, model_name
 from nest_model.report.tasks import COMPARED, label_counts
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
@@ -16,6 +17,13 @@ from schemas.suppress import WITHHELD
 from schemas.tables.events import SPLITS
 
 LOCK, PAGE, METRICS = "`cohort.lock.yaml`", "`report.html`", "`metrics.json`"
+_RETURNED = {
+    "bool": "a probability",
+    "class": "a probability for each class",
+    "list": "a probability for each class",
+    "number": "the number itself",
+    "time": "the probability of no event yet at each of the task's times",
+}
 SPLIT_WORDS = {"train": "training", "val": "validation", "test": "test"}
 
 
@@ -152,7 +160,8 @@ def _methods(
         {point["rule"] for points in details.get("operating_points", {}).values() for point in points}
     )
     chosen = "" if details.get("thresholds_by_user") else ", chosen on validation patients"
-    classes = "a probability" if task["label_type"] == "bool" else "a probability for each class"
+    label_type = task["label_type"]
+    scores = ", ".join(name[:-2] for name in metric_names(label_type).values())
     return {
         10: Answer(sizes, "the card of the labels", "why this size is enough"),
         12: Answer(
@@ -160,21 +169,23 @@ def _methods(
                 *described,
                 *(TUNING[name] for name in COMPARED if name in task["models"]),
                 "Every score is on test patients.",
-                f"AUROC, average precision, Brier score and ECE, with 95 % intervals from {RESAMPLES:,} resamples of "
-                "patients; differences between models on the same resamples.",
+                f"{scores}, with 95 % intervals from {RESAMPLES:,} resamples of patients; differences between models "
+                "on the same resamples.",
             ]
             if task["models"]
             else [],
             f"`config.json` and `metrics.json` of each model, {PAGE}",
         ),
         13: Answer(
-            [*_prevalence(task), "Classes are neither reweighted nor resampled."] if task["models"] else [],
+            [*_prevalence(task), "Classes are neither reweighted nor resampled."]
+            if task["models"] and label_type not in OTHER_TYPES
+            else [],
             f"{METRICS}, the models' cards (`README.md`)",
         ),
         14: Answer([*fairness, "No model was changed for fairness."] if groups else [], METRICS),
         15: Answer(
             [
-                f"The models return {classes}.",
+                f"The models return {_RETURNED[label_type]}.",
                 *([f"Thresholds: {'; '.join(rules)}{chosen}."] if rules else []),
             ]
             if task["models"]
@@ -218,11 +229,14 @@ def _results(
     characteristics = (
         [f"Characteristics in {len(table['rows'])} rows by {', '.join(table['columns'])}."] if table else []
     )
+    label_type = task.get("label_type")
+    names = metric_names(label_type)
+    first = next(iter(names))
     scores = [
-        f"{LABELS[name]}: AUROC {interval(one['auroc'])}, AP {interval(one['average_precision'])}, "
-        f"Brier {interval(one['brier'])}, ECE {interval(one['ece'])}"
+        f"{model_name(name, label_type)}: "
+        + ", ".join(f"{words[:-2]} {interval(one[metric])}" for metric, words in names.items())
         for name, one in task["models"].items()
-        if one["auroc"]["value"] is not None and name != "best"
+        if one[first]["value"] is not None and name != "best"
     ]
     recalibrated = task.get("recalibrated", {"methods": {}, "models": {}})
     updates = [

@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nest_model.report.metric_words import LOWER_IS_BETTER, compared_by
 from nest_model.report.table import LABELS, as_percent, interval, result_rows
 
 PROMISED = ("Outcome", "Class")
 """The attributes for whose groups conformal prediction promises a coverage."""
-
-COMPARED_BY = {"auroc": "AUROC", "average_precision": "AP"}
 
 
 def verdicts(metrics: Mapping[str, Any]) -> list[str]:
@@ -19,8 +18,13 @@ def verdicts(metrics: Mapping[str, Any]) -> list[str]:
     rows = [row for row in result_rows(metrics) if _differences(row)]
     sentences_by_task = {row["title"]: better for row in rows if (better := _better(row)) is not None}
     sentences = [sentence for better in sentences_by_task.values() for sentence in better]
-    if ties := [title for title, better in sentences_by_task.items() if not better]:
-        sentences.append(f"No significant difference in AUROC or AP: {', '.join(ties)}.")
+    ties: dict[str, list[str]] = {}
+    for row in rows:
+        if sentences_by_task.get(row["title"]) == []:
+            ties.setdefault(" or ".join(compared_by(row["label_type"]).values()), []).append(row["title"])
+    sentences += [
+        f"No significant difference in {names}: {', '.join(titles)}." for names, titles in ties.items()
+    ]
     if without_interval := [row["title"] for row in rows if row["title"] not in sentences_by_task]:
         sentences.append(f"Too few patients for an interval: {', '.join(without_interval)}.")
     return sentences
@@ -28,9 +32,8 @@ def verdicts(metrics: Mapping[str, Any]) -> list[str]:
 
 def _differences(row: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     difference = row["difference"] or {}
-    return {
-        name: difference[name] for name in COMPARED_BY if difference.get(name, {}).get("value") is not None
-    }
+    names = compared_by(row["label_type"])
+    return {name: difference[name] for name in names if difference.get(name, {}).get("value") is not None}
 
 
 def _better(row: Mapping[str, Any]) -> list[str] | None:
@@ -38,21 +41,23 @@ def _better(row: Mapping[str, Any]) -> list[str] | None:
     differences = {name: score for name, score in _differences(row).items() if score["low"] is not None}
     if not differences:
         return None
+    above = [name for name, score in differences.items() if score["low"] > 0]
+    below = [name for name, score in differences.items() if score["high"] < 0]
+    is_nest = {name: (name in above) != (name in LOWER_IS_BETTER) for name in (*above, *below)}
     ahead = {
-        "NEST is better than LightGBM": [name for name, score in differences.items() if score["low"] > 0],
-        "LightGBM is better than NEST": [name for name, score in differences.items() if score["high"] < 0],
+        "NEST is better than LightGBM": [name for name in differences if is_nest.get(name) is True],
+        "LightGBM is better than NEST": [name for name in differences if is_nest.get(name) is False],
     }
     return [
-        f"{words}: {row['title']}, by {_amounts(names, differences)} (NEST − LightGBM)."
+        f"{words}: {row['title']}, by {_amounts(names, row, differences)} (NEST − LightGBM)."
         for words, names in ahead.items()
         if names
     ]
 
 
-def _amounts(names: list[str], differences: Mapping[str, Mapping[str, Any]]) -> str:
-    return " and ".join(
-        f"{COMPARED_BY[name]} {interval(differences[name], with_sign=True)}" for name in names
-    )
+def _amounts(names: list[str], row: Mapping[str, Any], differences: Mapping[str, Mapping[str, Any]]) -> str:
+    words = compared_by(row["label_type"])
+    return " and ".join(f"{words[name]} {interval(differences[name], with_sign=True)}" for name in names)
 
 
 def recalibration_warnings(task: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from nest_model.evaluation.bootstrap import SEED
+from nest_model.report.metric_words import compared_by
 from nest_model.training.telemetry import Telemetry
 from schemas.cards import are_synthetic
 from schemas.io.outputs import write_json, write_text
@@ -145,12 +146,13 @@ def _load_and_score(layout: Layout, cohort: str, title: str | None) -> tuple["Ta
 
 
 def _result_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a result line: AUROC per task and model, and their means over tasks."""
+    """Return the numbers of a result line: AUROC (MAE) per task and model, and their means over tasks."""
     numbers = {}
     for cohort, task in metrics["tasks"].items():
         for model, summary in task["models"].items():
-            if summary["auroc"]["value"] is not None:
-                numbers[f"{cohort}_{model}_auroc"] = summary["auroc"]["value"]
+            metric = next(iter(compared_by(task["label_type"])))
+            if summary[metric]["value"] is not None:
+                numbers[f"{cohort}_{model}_{metric}"] = summary[metric]["value"]
     for model, score in metrics.get("mean_auroc", {"models": {}})["models"].items():
         if score["value"] is not None:
             numbers[f"mean_{model}_auroc"] = score["value"]

@@ -22,6 +22,7 @@ from nest_model.evaluation.validation_score import macro_average_precision
 from nest_model.model.classifier import (
     Classifier,
     FrozenFeatures,
+    hazard_log_odds,
     log_odds,
     loss_sum,
     probabilities,
@@ -34,7 +35,8 @@ from nest_model.training.ranks import split_step
 from nest_model.training.runtime import Runtime
 from nest_model.training.scoring import score
 from schemas.errors import NestError
-from schemas.suppress import suppress_count
+from schemas.suppress import SMALLEST_SHOWN, suppress_count
+from schemas.tables.labels import WITHOUT_CLASSES
 
 EXAMPLES_LOOKED_AT = 128  # test examples whose attention is measured
 _EXAMPLES_HASHED_AT_A_TIME = 1_024
@@ -65,9 +67,10 @@ class FineTuning:
         self._train = np.flatnonzero(labels.split == "train")
         self._val = np.flatnonzero(labels.split == "val")
         self.module = Classifier(encoder, labels.task, recipe.dropout)
-        if self._type == "list":  # for class labels this was no better on validation patients
+        if self._type in ("list", "time"):  # for class labels this was no better on validation patients
+            odds = hazard_log_odds if self._type == "time" else log_odds
             with torch.no_grad():
-                self.module.head.out.bias.copy_(log_odds(self._targets[self._train]))
+                self.module.head.out.bias.copy_(odds(self._targets[self._train]))
         for name, weight in encoder.named_parameters():
             if name.startswith(encoder.unused_in_tasks):
                 weight.requires_grad_(False)
@@ -133,6 +136,8 @@ class FineTuning:
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
         """Return the validation loss and AP, and the objective to minimise: the negative AP, or the loss without AP.
 
+        Of a number the loss and the MAE, and of a time the loss; the objective is the loss.
+
         Metrics are empty when too few positives could be disclosed.
         """
         logits = self._score(module, self._val, "validate")
@@ -140,12 +145,23 @@ class FineTuning:
             return {}, math.nan
         targets = self._targets[self._val]
         loss = float(loss_sum(logits, targets, self._type)) / len(self._val)
-        scores = probabilities(logits, self._type)
+        scores = probabilities(logits, self._labels.task)
+        if self._type in WITHOUT_CLASSES:
+            return self._validation_of_loss(scores, loss), loss
         truth = as_truth(targets.numpy(), scores.shape[1], self._type)
         precision = macro_average_precision(truth, scores)
         metrics = {"val_loss": loss} | ({} if precision is None else {"val_average_precision": precision})
         is_disclosable = len(scorable(truth, self._labels.subject_id[self._val])) > 0
         return metrics if is_disclosable else {}, loss if precision is None else -precision
+
+    def _validation_of_loss(self, scores: np.ndarray, loss: float) -> dict[str, float]:
+        """Return the metrics of the validation rows of a number or a time; empty when they could not be disclosed."""
+        rows, subject_id = self._labels.take(self._val), self._labels.subject_id[self._val]
+        truth = rows.truth(())
+        if self._type == "time":
+            return {"val_loss": loss} if len(scorable(truth[:, 1:] > 0, subject_id)) else {}
+        metrics = {"val_loss": loss, "val_mae": float(np.abs(truth - scores).mean())}
+        return metrics if len(np.unique(subject_id)) >= SMALLEST_SHOWN else {}
 
     def locate(self, examples: np.ndarray) -> list[ShardRows]:
         """Return the shard rows of these training examples."""
@@ -153,7 +169,8 @@ class FineTuning:
 
     def predict(self, module: nn.Module) -> np.ndarray:
         """Return probabilities for every row of the labels."""
-        return probabilities(self._score(module, np.arange(len(self._labels)), "score"), self._type)
+        logits = self._score(module, np.arange(len(self._labels)), "score")
+        return probabilities(logits, self._labels.task)
 
     def frozen_features(self) -> np.ndarray:
         """Return the pretrained encoder's vectors of every row, see `FrozenFeatures`; call it before `fit`."""

@@ -9,7 +9,7 @@ from nest_model.training.guesses import table
 from nest_model.training.hub_card import LICENCE, SCORES, USAGE, front_matter
 from schemas.markdown import markdown_table
 from schemas.suppress import suppress_count
-from schemas.tables.labels import AS_LABELLED
+from schemas.tables.labels import AS_LABELLED, Task
 
 if TYPE_CHECKING:
     from nest_model.config import ModelConfig
@@ -105,7 +105,7 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             f"{task.about}\n",
             USAGE.format(call=_PREDICT_AT if task.predict_at == AS_LABELLED else _PREDICT),
             *([_FRESH.format(title=title)] if is_fresh else []),
-            f"Predicts at `{task.predict_at}`; {task.label_type} over {len(task.classes)} classes. "
+            f"Predicts at `{task.predict_at}`; {_label(task)}. "
             f"It sees events by `{task.features.clock}`"
             + (
                 f", without {', '.join(task.features.drop_from_index)} of the index encounter.\n"
@@ -122,6 +122,20 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             _LIMITS,
         ]
     )
+
+
+def _label(task: Task) -> str:
+    """Return what a task's label is."""
+    match task.label_type:
+        case "number":
+            scale = "log(1 + number)" if task.scale and task.scale.is_log else "it is"
+            return f"a number in {task.unit}, learnt as {scale}, standardised"
+        case "time":
+            return (
+                f"a time to an event, in {len(task.times_days)} intervals up to {task.times_days[-1]:g} days"
+            )
+        case _:
+            return f"{task.label_type} over {len(task.classes)} classes"
 
 
 def _paper_differences(card: "ModelCard") -> list[str]:

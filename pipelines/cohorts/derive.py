@@ -7,14 +7,16 @@ from typing import Any
 import polars as pl
 
 from pipelines.cohorts.candidates import KEY, with_follow_up
+from pipelines.cohorts.event_times import add_time_steps, fit_times, time_labels
+from pipelines.cohorts.numbers import fit_scale, number_labels
 from pipelines.cohorts.outcomes import add_outcome_time, classes_of, window_end
 from pipelines.cohorts.steps import Steps, index_steps
 from pipelines.cohorts.tables import Tables
-from schemas.cohort import ClassOf, Cohort, LabClass, LabelsOf
+from schemas.cohort import NUMBERS, ClassOf, Cohort, IndexDaysLeft, LabClass, LabelsOf, TimeTo, ValueOf
 from schemas.icd10 import CHAPTERS
 from schemas.rules import DataRules
 from schemas.tables.attrition import AttritionStep
-from schemas.tables.labels import LabelType
+from schemas.tables.labels import LabelType, NumberScale
 
 COLUMNS = (*KEY, "index_start", "predict_at", "label", "outcome_time", "follow_up_days", "split")
 
@@ -30,6 +32,8 @@ class CohortLabels:
     lenient_counts: dict[str, int]  # rows kept under clock "time" that a step would have dropped
     short_follow_up: int = 0  # rows without the outcome whose window reaches past the data
     windowless: int = 0  # rows whose window ends by the prediction
+    scale: NumberScale | None = None  # of the numbers of the training rows, for a number
+    times_days: tuple[float, ...] = ()  # the ends of the intervals, for a time
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class LabelsPart:
 
 def derive(cohort: Cohort, tables: Tables, rules: DataRules) -> CohortLabels:
     """Return the labels of a cohort, one row per index encounter."""
-    return add_up(cohort, [derive_part(cohort, tables, rules)])
+    return add_up(cohort, [derive_part(cohort, tables, rules)], rules)
 
 
 def derive_part(cohort: Cohort, tables: Tables, rules: DataRules) -> LabelsPart:
@@ -72,10 +76,11 @@ def derive_part(cohort: Cohort, tables: Tables, rules: DataRules) -> LabelsPart:
     )
 
 
-def add_up(cohort: Cohort, parts: Sequence[LabelsPart]) -> CohortLabels:
+def add_up(cohort: Cohort, parts: Sequence[LabelsPart], rules: DataRules) -> CohortLabels:
     """Combine parts with disjoint patients into the labels of all, in the order of the parts.
 
-    This also decides over all patients which classes of `labels_of` are common enough to be predicted.
+    This also decides over all patients which classes of `labels_of` are common enough to be predicted, and fits the
+    scale of a number and the intervals of a time.
     """
     rows = pl.concat([part.rows for part in parts], rechunk=True)  # chunks would change the bytes of the file
     label_type, classes = _classes(cohort.outcome, [part.class_rows for part in parts])
@@ -89,7 +94,17 @@ def add_up(cohort: Cohort, parts: Sequence[LabelsPart]) -> CohortLabels:
     short_follow_up, windowless = (
         sum(getattr(part, name) for part in parts) for name in ("short_follow_up", "windowless")
     )
-    return CohortLabels(rows, label_type, classes, steps, lenient_counts, short_follow_up, windowless)
+    return CohortLabels(
+        rows,
+        label_type,
+        classes,
+        steps,
+        lenient_counts,
+        short_follow_up,
+        windowless,
+        fit_scale(rows, rules) if label_type == "number" else None,
+        fit_times(rows, rules) if label_type == "time" else (),
+    )
 
 
 def _poor_windows(rows: pl.DataFrame, days_after_data: int) -> tuple[int, int]:
@@ -111,8 +126,12 @@ def _add_outcome(steps: Steps, outcome: Any, tables: Tables, *, lenient: bool) -
         classes = classes_of(outcome, tables).rename({"label": "found"})
         steps.rows = steps.rows.join(classes, on=KEY, how="left")
         steps.add_expr("its diagnosis has a class", pl.col("found").is_not_null())
-    elif isinstance(outcome, LabClass):
-        steps.add_expr(f"has a value of {outcome.lab_class} in the window", pl.col("found").is_not_null())
+    elif isinstance(outcome, LabClass | ValueOf):
+        steps.add_expr(f"has a value of {outcome.lab} in the window", pl.col("found").is_not_null())
+    elif isinstance(outcome, IndexDaysLeft):
+        steps.add_expr("still in the stay at predict_at", pl.col("end") > pl.col("predict_at"))
+    elif isinstance(outcome, TimeTo):
+        add_time_steps(steps)
     elif not isinstance(outcome, LabelsOf):
         early = (pl.col("outcome_time") <= pl.col("predict_at")).fill_null(False)
         steps.add_expr("no outcome by predict_at", ~early, drops=not lenient)
@@ -126,6 +145,10 @@ def _label(rows: pl.DataFrame, outcome: Any, tables: Tables) -> pl.DataFrame:
         lists = classes.group_by(KEY).agg(pl.col("label").sort()).collect()
         no_classes = pl.lit([], dtype=pl.List(pl.String))
         return rows.join(lists, on=KEY, how="left").with_columns(pl.col("label").fill_null(no_classes))
+    if isinstance(outcome, NUMBERS):
+        return rows.with_columns(label=number_labels(rows, outcome))
+    if isinstance(outcome, TimeTo):
+        return rows.with_columns(label=time_labels(rows))
     return rows.with_columns(label=pl.col("outcome_time").is_not_null())
 
 
@@ -144,6 +167,10 @@ def _classes(outcome: Any, class_rows: Sequence[pl.DataFrame]) -> tuple[LabelTyp
         return "class", CHAPTERS
     if isinstance(outcome, LabClass):
         return "class", outcome.names
+    if isinstance(outcome, NUMBERS):
+        return "number", ()
+    if isinstance(outcome, TimeTo):
+        return "time", ()
     if not isinstance(outcome, LabelsOf):
         return "bool", ("false", "true")
     rows = pl.concat(class_rows).group_by("label").agg(pl.col("rows").sum())

@@ -41,7 +41,7 @@ def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
     parts, counts, value_counts = zip(*buckets, strict=True)
     values = pl.concat(value_counts)
     refuse_other_units(cohort, values)
-    labels, codes = add_up(cohort, parts), resolved_codes(cohort, counts)
+    labels, codes = add_up(cohort, parts, rules), resolved_codes(cohort, counts)
     existing = partial(existing_codes, layout, kinds)
     warnings = [
         *warnings_of(cohort, labels, codes, existing, rules),
@@ -59,7 +59,7 @@ def write_empty_labels(cohort: Cohort, layout: Layout, rules: DataRules, fault: 
     """
     kinds = kinds_to_read(cohort, layout)
     no_patients = read_bucket(cohort, layout, kinds, 0).filter_subjects(pl.lit(False))
-    labels = add_up(cohort, [derive_part(cohort, no_patients, rules)])
+    labels = add_up(cohort, [derive_part(cohort, no_patients, rules)], rules)
     codes = resolved_codes(cohort, [count_codes(cohort, no_patients)])
     lock = lock_of(cohort, labels, rules, codes, layout, kinds)
     return _write(

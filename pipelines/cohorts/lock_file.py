@@ -8,6 +8,7 @@ import polars as pl
 
 from pipelines.cohorts.codes import ResolvedCodes
 from pipelines.cohorts.derive import CohortLabels
+from pipelines.cohorts.numbers import unit_of
 from schemas.cards import Flow, StepCard
 from schemas.cohort import Cohort, TimePoint
 from schemas.io.hashing import file_sha256
@@ -15,7 +16,7 @@ from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.rules import DataRules
 from schemas.tables.events import SPLITS
-from schemas.tables.labels import Features, Task
+from schemas.tables.labels import WITHOUT_CLASSES, Features, Task
 
 
 def task_of(cohort: Cohort, labels: CohortLabels, rules: DataRules) -> Task:
@@ -37,6 +38,8 @@ def task_of(cohort: Cohort, labels: CohortLabels, rules: DataRules) -> Task:
         predict_months=cohort.predict_at.offset.months,
         predict_offset_us=cohort.predict_at.offset.microseconds,
         cohort_sha256=cohort.sha256,
+        **({"unit": unit_of(cohort.outcome), "scale": labels.scale} if labels.scale else {}),
+        times_days=labels.times_days,
     )
 
 
@@ -82,6 +85,8 @@ def _counts(labels: CohortLabels) -> dict[str, int]:
         counts |= {f"rows_{split}": part.height, f"subjects_{split}": part["subject_id"].n_unique()}
         if labels.label_type == "bool":
             counts[f"positives_{split}"] = int(part["label"].sum())
+        elif labels.label_type == "time":
+            counts[f"positives_{split}"] = int(part["label"].struct.field("event").sum())
         elif labels.label_type == "class":
             class_counts = _per_class(part)
             counts |= {f"class_{name}_{split}": class_counts.get(name, 0) for name in labels.classes}
@@ -122,7 +127,7 @@ def lock_of(
         "label_type": labels.label_type,
         "classes": list(labels.classes),
         "counts": _counts(labels),
-        "rows_per_class": _per_class(labels.rows),
+        "rows_per_class": {} if labels.label_type in WITHOUT_CLASSES else _per_class(labels.rows),
         "noted": labels.lenient_counts,
     }
 

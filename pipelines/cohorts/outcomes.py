@@ -9,8 +9,9 @@ from pipelines.cohorts.candidates import KEY, death_in_stay, time_of
 from pipelines.cohorts.chapters import CLASS_MAPS
 from pipelines.cohorts.conditions import is_longer_than, stays_of
 from pipelines.cohorts.episodes import episode_starts, reaching_rate
+from pipelines.cohorts.event_times import first_event
 from pipelines.cohorts.tables import Tables, encounter_starts, event_times, within_window
-from pipelines.cohorts.values import class_of_value, values_meeting
+from pipelines.cohorts.values import class_of_value, number_of_value, values_meeting
 from schemas.cohort import (
     AnyEncounter,
     AnyEvent,
@@ -19,12 +20,15 @@ from schemas.cohort import (
     EncounterFilter,
     EncountersWith,
     EpisodesOf,
+    IndexDaysLeft,
     IndexDied,
     IndexLongerThan,
     LabClass,
     LabelsOf,
     LabReached,
     TimePoint,
+    TimeTo,
+    ValueOf,
 )
 
 _NO_TIME = pl.lit(None, dtype=pl.Datetime("us"))
@@ -109,6 +113,18 @@ def _lab_class(rows: pl.LazyFrame, outcome: LabClass, tables: Tables) -> pl.Lazy
     return class_of_value(rows, outcome, tables, window_end(outcome))
 
 
+def _index_days_left(rows: pl.LazyFrame, _: IndexDaysLeft, __: Tables) -> pl.LazyFrame:
+    return rows.with_columns(outcome_time=pl.col("end"))
+
+
+def _value_of(rows: pl.LazyFrame, outcome: ValueOf, tables: Tables) -> pl.LazyFrame:
+    return number_of_value(rows, outcome, tables, window_end(outcome))
+
+
+def _time_to(rows: pl.LazyFrame, outcome: TimeTo, tables: Tables) -> pl.LazyFrame:
+    return first_event(rows.with_columns(window_end=window_end(outcome)), outcome, tables)
+
+
 def window_end(outcome: Any) -> pl.Expr:
     """Return the end of the outcome window of a candidate; null for an outcome without a window."""
     length, end = getattr(outcome, "within", None), getattr(outcome, "until", None)
@@ -137,4 +153,7 @@ _TIMED: dict[type, Callable[[pl.LazyFrame, Any, Tables], pl.LazyFrame]] = {
     EpisodesOf: _episodes_of,
     LabClass: _lab_class,
     LabReached: _lab,
+    IndexDaysLeft: _index_days_left,
+    TimeTo: _time_to,
+    ValueOf: _value_of,
 }

@@ -16,6 +16,7 @@ from schemas.contract import read_table, table_metadata
 from schemas.io.paths import scan_parquet
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
+from schemas.sources import sources
 from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 
 _SUBJECT = ("subject_id", "birth_date", "death_date", "sex", "split")
@@ -79,6 +80,7 @@ def read_patients(cohort: Cohort, layout: Layout) -> Tables:
         events=_frame(EVENTS.empty_table()).lazy(),
         codes=cohort.codes,
         end_of_data=_end_of_data(layout.encounters),
+        death_follow_up_days=sources()[cohort.source].death_follow_up_days,
     )
 
 
@@ -98,6 +100,7 @@ def read_bucket(cohort: Cohort, layout: Layout, kinds: tuple[str, ...], bucket: 
         events=scan_events(layout, kinds, bucket).filter(pl.any_horizontal(filters)).collect().lazy(),
         codes=cohort.codes,
         end_of_data=_end_of_data(layout.encounters),
+        death_follow_up_days=sources()[cohort.source].death_follow_up_days,
     )
 
 

@@ -70,7 +70,7 @@ def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Se
         counts.append(count_codes(cohort, tables))
         values.append(count_values(cohort, tables))
     refuse_other_units(cohort, pl.concat(values))
-    labels, codes = add_up(cohort, parts), resolved_codes(cohort, counts)
+    labels, codes = add_up(cohort, parts, rules), resolved_codes(cohort, counts)
     # codes of all patients, because the sample may lack a code that exists
     existing = partial(existing_codes, layout, kinds)
     warnings = [

@@ -6,7 +6,17 @@ import polars as pl
 
 from pipelines.cohorts.tables import Tables
 from pipelines.events.split import BIRTH_DAYS_OF_TEST
-from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, EncounterSeen, IndexAge, IndexIs, TimePoint
+from schemas.cohort import (
+    AnyEncounter,
+    Cohort,
+    EncounterFilter,
+    EncounterSeen,
+    IndexAge,
+    IndexIs,
+    TimePoint,
+    TimeTo,
+    ToEncounter,
+)
 from schemas.sources import sources
 from schemas.suppress import suppress_count
 
@@ -90,6 +100,8 @@ def filters(cohort: Cohort) -> Iterator[tuple[Path, EncounterFilter]]:
             yield (*path, "index_is"), condition.index_is
     if isinstance(cohort.outcome, AnyEncounter):
         yield ("outcome", "any_encounter"), cohort.outcome.any_encounter
+    if isinstance(cohort.outcome, TimeTo) and isinstance(cohort.outcome.time_to, ToEncounter):
+        yield ("outcome", "time_to", "any_encounter"), cohort.outcome.time_to.any_encounter
 
 
 def _times(cohort: Cohort) -> Iterator[tuple[Path, TimePoint]]:

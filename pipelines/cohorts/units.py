@@ -8,6 +8,7 @@ from pipelines.cohorts.tables import Tables
 from pipelines.cohorts.values import Measurement
 from schemas.cohort import Cohort
 from schemas.suppress import SMALLEST_SHOWN, vague_count
+from schemas.units import factor
 
 _COUNTS = {
     "cohort": pl.String(),
@@ -20,7 +21,7 @@ _COUNTS = {
 
 
 def measurements(cohort: Cohort) -> list[tuple[tuple[str | int, ...], Measurement]]:
-    """Return the parts of a file that compare measured values, each with its path."""
+    """Return the parts of a file that are about measured values, each with its path."""
     parts = [*cohort.plain_conditions, (("outcome",), cohort.outcome)]
     return [(path, part) for path, part in parts if isinstance(part, Measurement)]
 
@@ -79,7 +80,7 @@ def _units(cohort: Cohort, part: Measurement, counts: pl.DataFrame) -> dict[str,
 
 
 def _compares(part: Measurement, unit: str) -> bool:
-    return part.limits[0].numbers_in(unit, part.substance) is not None
+    return factor(unit, part.unit, part.substance) is not None
 
 
 def _no_unit(part: Measurement, units: dict[str, dict[str, int]]) -> str:
@@ -100,4 +101,4 @@ def _no_unit(part: Measurement, units: dict[str, dict[str, int]]) -> str:
 
 
 def _limit(part: Measurement) -> str:
-    return part.limits[0].unit or "a number without a unit"
+    return part.unit or "a number without a unit"

@@ -1,4 +1,4 @@
-"""Compares measured values with the limits of a cohort file, each in the unit it was recorded in."""
+"""Compares measured values with the limits of a cohort file, or converts them, from the unit each was recorded in."""
 
 import operator
 from collections.abc import Callable
@@ -9,9 +9,10 @@ import polars as pl
 
 from pipelines.cohorts.candidates import KEY, shift_time
 from pipelines.cohorts.tables import Tables, within_window
-from schemas.cohort import Classes, Comparison, Limit
+from schemas.cohort import Classes, Comparison, Limit, ValueOf
+from schemas.units import factor
 
-Measurement = Comparison | Classes
+Measurement = Comparison | Classes | ValueOf
 _OPERATORS: dict[str, Callable[[pl.Expr, Any], pl.Expr]] = {
     ">": operator.gt,
     "<": operator.lt,
@@ -58,12 +59,22 @@ def class_of_value(rows: pl.LazyFrame, part: Classes, tables: Tables, end: pl.Ex
     return rows.join(pairs.select(*KEY, outcome_time="moment", found="result"), on=KEY, how="left")
 
 
+def number_of_value(rows: pl.LazyFrame, part: ValueOf, tables: Tables, end: pl.Expr) -> pl.LazyFrame:
+    """Add `outcome_time` and `found`, the time and number of one value in (predict_at, end]."""
+    values = _values(part, tables, partial(_number, part))
+    pairs = _one_each(within_window(rows, values, pl.col("predict_at"), end), part.which)
+    return rows.join(pairs.select(*KEY, outcome_time="moment", found="result"), on=KEY, how="left")
+
+
 def _one_each(pairs: pl.LazyFrame, which: str) -> pl.LazyFrame:
-    """Return the first or last value of each candidate."""
-    is_last = which == "last"
-    return pairs.sort(_ORDER, descending=is_last, nulls_last=is_last).unique(
-        KEY, keep="first", maintain_order=True
-    )
+    """Return the first, last, lowest or highest value of each candidate; of several highest the first."""
+    if which in ("lowest", "highest"):
+        is_highest = which == "highest"
+        in_order = pairs.sort("result", *_ORDER, descending=[is_highest, *[False] * len(_ORDER)])
+    else:
+        is_last = which == "last"
+        in_order = pairs.sort(_ORDER, descending=is_last, nulls_last=is_last)
+    return in_order.unique(KEY, keep="first", maintain_order=True)
 
 
 def _values(part: Measurement, tables: Tables, result_in: Callable[[str], pl.Expr | None]) -> pl.LazyFrame:
@@ -79,12 +90,29 @@ def _values(part: Measurement, tables: Tables, result_in: Callable[[str], pl.Exp
         for unit in units
         if (result := result_in(unit)) is not None
     ]
-    nothing = pl.lit(None, dtype=pl.Boolean if isinstance(part, Comparison) else pl.String)
+    nothing = pl.lit(None, dtype=_result_type(part))
     columns = ("subject_id", "encounter_id", "rank", "value")
     values = events.select(
         *columns, moment="time", known="available_at", result=pl.coalesce(*results, nothing)
     )
     return values.filter(pl.col("result").is_not_null())
+
+
+def _result_type(part: Measurement) -> pl.DataType:
+    match part:
+        case Comparison():
+            return pl.Boolean()
+        case Classes():
+            return pl.String()
+    return pl.Float64()
+
+
+def _number(part: ValueOf, unit: str) -> pl.Expr | None:
+    """Return a value in the unit of the file; None where the two do not compare."""
+    ratio = factor(unit, part.unit, part.substance)
+    if ratio is None:
+        return None
+    return pl.col("value") * float(ratio)
 
 
 def _meets(limit: Limit, substance: str | None, unit: str) -> pl.Expr | None:

@@ -15,6 +15,7 @@ from schemas.cohort.look_ahead import ONE_END_OF_DATA, look_aheads
 from schemas.rules import DataRules
 from schemas.suppress import SMALLEST_SHOWN, vague_count
 from schemas.tables.events import SPLITS
+from schemas.tables.labels import WITHOUT_CLASSES
 
 MOST_VALUES = 12
 """How many values of a column a warning names where none is close to the one written."""
@@ -110,6 +111,8 @@ def _uncovered_windows(cohort: Cohort, labels: CohortLabels) -> list[str]:
     """Warn about negative rows whose window exceeds the data, and about rows without a window."""
     length, end = getattr(cohort.outcome, "within", None), getattr(cohort.outcome, "until", None)
     rows, sentences = labels.rows, []
+    if labels.label_type in WITHOUT_CLASSES:
+        return []  # an index without a number or follow-up is no negative row but left out
     if labels.short_follow_up and not _is_followed_by_definition(cohort):
         share = vague_count(labels.short_follow_up, rows.filter(~pl.col("label")).height)
         period = f"for less than {length}" if end is None else f"to an earlier time than {end}"
@@ -138,7 +141,7 @@ def not_trainable(cohort: Cohort, labels: CohortLabels) -> list[str]:
         if not labels.classes:
             return [f"not trainable: no category has {cohort.outcome.min_index} admissions"]
         return []
-    faults = _few_classes(labels, "train")
+    faults = _few_classes(labels, "train")  # of a number: a single value
     return [f"not trainable: {fault}" for fault in faults]
 
 
@@ -155,5 +158,10 @@ def _poor_splits(cohort: Cohort, labels: CohortLabels) -> list[str]:
 
 
 def _few_classes(labels: CohortLabels, split: str) -> list[str]:
-    classes = labels.rows.filter(pl.col("split") == split)["label"].n_unique()
-    return [] if classes > 1 else [f"the {split} split {'has one class only' if classes else 'has no rows'}"]
+    label, one = labels.rows.filter(pl.col("split") == split)["label"], "has one class only"
+    if labels.label_type == "number":
+        one = "has one value only"
+    if labels.label_type == "time":
+        label, one = label.struct.field("event"), "has only rows with the event, or only without"
+    classes = label.n_unique()
+    return [] if classes > 1 else [f"the {split} split {one if classes else 'has no rows'}"]

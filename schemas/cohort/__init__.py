@@ -20,17 +20,24 @@ from schemas.cohort.faults import CANNOT_ANSWER, CohortError, Fault
 from schemas.cohort.folder import read_folder, source_of_bad_file
 from schemas.cohort.model import CodeList, Cohort, Keep
 from schemas.cohort.outcomes import (
+    NUMBERS,
     AnyEncounter,
     AnyEvent,
     ClassOf,
     Died,
     EncountersWith,
     EpisodesOf,
+    IndexDaysLeft,
     IndexDied,
     LabClass,
     LabelsOf,
     LabReached,
     Outcome,
+    TimeTo,
+    ToDeath,
+    ToEncounter,
+    ToEvent,
+    ValueOf,
 )
 from schemas.cohort.read import parse_cohort, parse_text
 from schemas.cohort.times import Duration, Rate, TimePoint
@@ -38,6 +45,7 @@ from schemas.cohort.values import Classes, Comparison, Limit, Quantity
 
 __all__ = [
     "CANNOT_ANSWER",
+    "NUMBERS",
     "AllOf",
     "AnyEncounter",
     "AnyEvent",
@@ -62,6 +70,7 @@ __all__ = [
     "InCohort",
     "IndexAge",
     "IndexAlive",
+    "IndexDaysLeft",
     "IndexDied",
     "IndexHas",
     "IndexIs",
@@ -79,6 +88,11 @@ __all__ = [
     "Rate",
     "SomeOf",
     "TimePoint",
+    "TimeTo",
+    "ToDeath",
+    "ToEncounter",
+    "ToEvent",
+    "ValueOf",
     "parse_cohort",
     "parse_text",
     "read_folder",

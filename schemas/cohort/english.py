@@ -30,10 +30,15 @@ from schemas.cohort.outcomes import (
     Died,
     EncountersWith,
     EpisodesOf,
+    IndexDaysLeft,
     IndexDied,
     LabClass,
     LabelsOf,
     LabReached,
+    TimeTo,
+    ToDeath,
+    ToEncounter,
+    ValueOf,
 )
 from schemas.cohort.times import TimePoint
 from schemas.cohort.values import COMPARISONS, Comparison, Limit
@@ -178,7 +183,15 @@ def _span(part: EventSeen | EncounterSeen) -> str:
 
 
 def _window(
-    outcome: Died | LabClass | LabReached | AnyEncounter | AnyEvent | EncountersWith | EpisodesOf,
+    outcome: Died
+    | LabClass
+    | LabReached
+    | AnyEncounter
+    | AnyEvent
+    | EncountersWith
+    | EpisodesOf
+    | TimeTo
+    | ValueOf,
 ) -> str:
     if outcome.until:
         return f"after the prediction, by {_time(outcome.until)}"
@@ -213,6 +226,24 @@ def _class_of(outcome: ClassOf) -> str:
 def _labels_of(outcome: LabelsOf) -> str:
     frequency = f"that at least {outcome.min_index} training index encounters have"
     return f"every {outcome.map} of the index encounter's diagnoses {frequency}"
+
+
+def _value_of(outcome: ValueOf) -> str:
+    value = f"the {outcome.which} value of {outcome.value_of} taken {_window(outcome)}, in {outcome.unit}"
+    return f"a number: {value}; an index without one is left out"
+
+
+def _time_to(outcome: TimeTo) -> str:
+    ends = "of the window, of the data or at death"
+    match outcome.time_to:
+        case ToDeath():
+            event, ends = "death, in hospital or after it", "of the window or of the data"
+        case ToEncounter(any_encounter=encounter):
+            event = f"the start of another {_encounter(encounter)}"
+        case to_event:
+            event = f"the first code of {to_event.any_event}"
+    censored = f"a patient without it is followed to the end {ends}, whichever comes first"
+    return f"a time: from the prediction to {event}, {_window(outcome)}; {censored}"
 
 
 def _or(words: Sequence[str]) -> str:
@@ -251,4 +282,7 @@ _OUTCOMES: dict[type, Callable[[Any], str]] = {
     LabReached: lambda part: _value(part, f" taken {_window(part)}"),
     ClassOf: _class_of,
     LabelsOf: _labels_of,
+    IndexDaysLeft: lambda _: "a number: the days from the prediction to the end of the index encounter",
+    ValueOf: _value_of,
+    TimeTo: _time_to,
 }

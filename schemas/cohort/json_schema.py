@@ -59,7 +59,7 @@ def json_schema() -> dict[str, Any]:
         "pattern": _PREDICT_AT,
         "description": _KEYS["predict_at"],
     }
-    body["properties"]["outcome"]["oneOf"].append({"const": "index_died"})
+    body["properties"]["outcome"]["oneOf"] += [{"const": "index_died"}, {"const": "index_days_left"}]
     item = body["properties"]["require"]["items"]
     item["additionalProperties"] = _or_alive(item["additionalProperties"])
     body["properties"]["require"]["items"] = item | {"minProperties": 1, "maxProperties": 1}
@@ -85,6 +85,8 @@ def _part(name: str, part: dict[str, Any]) -> dict[str, Any]:
         keys["not"] = _or_alive(keys["not"])
     if "above" in keys:
         plain["allOf"] = [{"oneOf": [{"required": [key]} for key in COMPARISONS]}]
+    if name == "TimeTo":
+        keys["time_to"]["oneOf"].append({"const": "died"})
     if "within" in keys:
         plain["oneOf"] = [{"required": ["within"]}, {"required": ["until"]}]
     if "after" in keys:

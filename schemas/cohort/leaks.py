@@ -5,7 +5,7 @@ from typing import Any
 from schemas.cohort.conditions import IndexLongerThan
 from schemas.cohort.document import Path
 from schemas.cohort.model import FeatureRule
-from schemas.cohort.outcomes import ClassOf, IndexDied, LabelsOf
+from schemas.cohort.outcomes import ClassOf, IndexDaysLeft, IndexDied, LabelsOf
 from schemas.cohort.times import TimePoint
 
 
@@ -18,7 +18,7 @@ def leaks(predict_at: TimePoint, features: FeatureRule, outcome: Any) -> list[tu
             fix = f"add 'drop_from_index: [{kind}]'"
             message = f"the outcome is derived from the index stay's {kind} codes, which the features include; {fix}"
             messages.append((("features",), message))
-    if isinstance(outcome, IndexDied | IndexLongerThan) and predict_at.anchor == "index.end":
+    if isinstance(outcome, IndexDaysLeft | IndexDied | IndexLongerThan) and predict_at.anchor == "index.end":
         message = (
             "the outcome is known at the end of the index stay, which is predict_at; predict from index.start"
         )

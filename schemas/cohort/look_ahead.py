@@ -20,7 +20,7 @@ from schemas.cohort.conditions import (
     IndexWithout,
     LabSeen,
 )
-from schemas.cohort.outcomes import AnyEvent, LabClass
+from schemas.cohort.outcomes import AnyEvent, LabClass, TimeTo, ToEncounter, ToEvent, ValueOf
 from schemas.cohort.times import Duration, TimePoint
 
 ONE_END_OF_DATA = ("pcornet",)
@@ -35,10 +35,13 @@ AT_THE_END = "the codes and the discharge of a stay are known only when it ends"
 
 
 def look_aheads(cohort: Any) -> dict[str, str]:
-    """Return the criteria known only after the prediction, by name (`index`, `keep`, a requirement), and the reason."""
+    """Return the criteria known only after the prediction, by name, and the reason.
+
+    A name is that of a requirement, `index`, `keep` or `outcome`.
+    """
     reasons = {"index": _index(cohort), "keep": _keep(cohort)}
-    reasons |= {name: _condition(cohort, condition) for name, condition in cohort.requirements}
     reasons["outcome"] = _outcome(cohort)
+    reasons |= {name: _condition(cohort, condition) for name, condition in cohort.requirements}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
@@ -55,10 +58,12 @@ def _keep(cohort: Any) -> str:
 def _outcome(cohort: Any) -> str:
     """Return why it is known only later that an index is left out for its outcome."""
     match cohort.outcome:
-        case LabClass():
+        case LabClass() | ValueOf():
             return "who will have a value is known only later"
         case AnyEvent(first_ever=True) if _is_coded_late(cohort, cohort.outcome.any_event, cohort.predict_at):
             return DATED_EARLY
+        case TimeTo(time_to=ToEvent() | ToEncounter()) if cohort.source not in ONE_END_OF_DATA:
+            return "a patient's data end with the last stay, so only patients with a later stay are followed"
     return ""
 
 

@@ -39,15 +39,8 @@ else:
     Source = Literal[SOURCES]  # those of installed packages too
 HASH_SPLIT = (70, 15, 15)
 LIST_KEYS = (
-    "with_",
-    "index_without",
-    "event",
-    "no_event",
-    "encounters_with",
-    "any_event",
-    "episodes_of",
-    "lab",
-    "lab_class",
+    *("with_", "index_without", "event", "no_event", "encounters_with", "any_event", "episodes_of"),
+    *("lab", "lab_class", "value_of"),
 )
 
 EventKind = Literal["DX", "PR", "MED", "LAB", "VIT", "IMM", "ITEM"]
@@ -357,7 +350,7 @@ def _list_names(section: Section) -> set[str]:
     for key in LIST_KEYS:
         name = getattr(section, key, None)
         names |= {name} if isinstance(name, str) else set()
-    for key in ("encounter", "any_encounter", "index_is"):
+    for key in ("encounter", "any_encounter", "index_is", "time_to"):
         inner = getattr(section, key, None)
         names |= _list_names(inner) if isinstance(inner, Section) else set()
     return names

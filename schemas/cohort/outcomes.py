@@ -9,7 +9,7 @@ from schemas.cohort.choice import TAG, exactly_one_key, key_of
 from schemas.cohort.conditions import EncounterFilter, IndexLongerThan
 from schemas.cohort.parts import ListName, Section, one_or_more
 from schemas.cohort.times import DaysField, RateField, TimeField, WindowField
-from schemas.cohort.values import Classes, Comparison
+from schemas.cohort.values import Classes, Comparison, Substance
 
 
 class _WindowOutcome(Section):
@@ -88,6 +88,60 @@ class LabelsOf(Section):
     min_index: int = Field(default=1, ge=1, le=1_000_000_000, strict=True)
 
 
+class IndexDaysLeft(Section):
+    """The days from the prediction to the end of the index stay, whether the patient leaves it alive or not."""
+
+    index_days_left: Literal[True]
+
+    _misplaced_keys: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("within", "until"),
+        "index_days_left takes no time window: it counts to the end of the index stay, however late that is",
+    )
+
+
+class ValueOf(_WindowOutcome):
+    """A value taken in the window, as a number in one unit; an index without one is left out."""
+
+    value_of: ListName
+    which: Literal["first", "last", "lowest", "highest"] = "first"
+    unit: Annotated[str, Field(min_length=1, max_length=30)]
+    substance: Substance | None = None
+
+    @property
+    def lab(self) -> str:
+        return self.value_of
+
+
+class ToEvent(Section):
+    any_event: ListName
+
+
+class ToEncounter(Section):
+    any_encounter: EncounterFilter
+
+
+class ToDeath(Section):
+    died: Literal[True]
+
+
+_TO_KEYS = ("any_event", "any_encounter", "died")
+
+
+class TimeTo(_WindowOutcome):
+    """The time to the first such event in the window; censored where the window or the follow-up ends before it."""
+
+    time_to: Annotated[
+        Annotated[ToEvent, Tag(TAG + "any_event")]
+        | Annotated[ToEncounter, Tag(TAG + "any_encounter")]
+        | Annotated[ToDeath, Tag(TAG + "died")],
+        Discriminator(lambda value: key_of(value, _TO_KEYS)),
+        BeforeValidator(exactly_one_key(_TO_KEYS, "what the time runs to")),
+    ]
+
+
+NUMBERS = (IndexDaysLeft, ValueOf)
+"""The outcomes whose label is a number."""
+
 OUTCOME_KEYS = (
     "index_died",
     "index_longer_than",
@@ -100,6 +154,9 @@ OUTCOME_KEYS = (
     "lab_class",
     "class_of",
     "labels_of",
+    "index_days_left",
+    "value_of",
+    "time_to",
 )
 
 Outcome = Annotated[
@@ -113,7 +170,10 @@ Outcome = Annotated[
     | Annotated[LabReached, Tag(TAG + "lab")]
     | Annotated[LabClass, Tag(TAG + "lab_class")]
     | Annotated[ClassOf, Tag(TAG + "class_of")]
-    | Annotated[LabelsOf, Tag(TAG + "labels_of")],
+    | Annotated[LabelsOf, Tag(TAG + "labels_of")]
+    | Annotated[IndexDaysLeft, Tag(TAG + "index_days_left")]
+    | Annotated[ValueOf, Tag(TAG + "value_of")]
+    | Annotated[TimeTo, Tag(TAG + "time_to")],
     Discriminator(lambda value: key_of(value, OUTCOME_KEYS)),
     BeforeValidator(exactly_one_key(OUTCOME_KEYS, "an outcome")),
 ]

@@ -109,10 +109,6 @@ class Comparison(Limit):
             raise PydanticCustomError("times", "write either 'which' or 'times', not both")
         return self
 
-    @property
-    def limits(self) -> tuple[Limit, ...]:
-        return (self,)
-
 
 class Classes(Section):
     """The class of a measured value: the first whose limit it meets, or another."""
@@ -136,6 +132,10 @@ class Classes(Section):
     @property
     def lab(self) -> str:
         return self.lab_class
+
+    @property
+    def unit(self) -> str:
+        return self.limits[0].unit
 
     @property
     def limits(self) -> tuple[Limit, ...]:

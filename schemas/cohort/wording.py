@@ -81,7 +81,7 @@ def _sentence(detail: Any, kind: str, text: str) -> str:
         word = str(detail["loc"][-1])
         if word in ("died", "first_ever"):
             return f"'{text}' is not valid; write '{word}: true'"
-        return f"takes no value; write '{'outcome' if word == 'index_died' else '- name'}: {word}'"
+        return f"takes no value; write '{'outcome' if word in ('index_died', 'index_days_left') else '- name'}: {word}'"
     if kind == "literal_error":
         return f"'{text}' is not valid; write {detail['ctx']['expected'].replace(chr(39), '')}"
     if kind == "string_pattern_mismatch":

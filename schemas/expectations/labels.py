@@ -81,12 +81,20 @@ def _label_rules(task: Task) -> tuple[Rule, ...]:
             holds("labels_are_classes_of_the_task", f"list_has_all({classes}, label)", "label"),
             holds("no_label_is_named_twice", "len(label) = len(list_distinct(label))", "label"),
         )
+    if task.label_type == "number":
+        return (holds("label_is_a_finite_number", "isfinite(label)", "label"),)
+    if task.label_type == "time":
+        days = "struct_extract(label, 'days')"
+        return (holds("days_of_the_label_are_above_0", f"isfinite({days}) AND {days} > 0", "label"),)
     return ()
 
 
 def _splits(task: Task) -> View:
     """Return a view with one row per split; each needs at least two classes, or one for a list of labels."""
-    label, min_classes = ("unnest(label)", 1) if task.label_type == "list" else ("label", 2)
+    label, min_classes = {
+        "list": ("unnest(label)", 1),
+        "time": ("struct_extract(label, 'event')", 2),  # some seen, some censored
+    }.get(task.label_type, ("label", 2))
     rule = holds(
         "split_has_classes_to_tell_apart", f"classes >= {min_classes}", "label", "split", severity="WARN"
     )

@@ -207,7 +207,8 @@ def shape(suite: Suite) -> tuple[View, View]:
         severity=suite.no_rows,
     )
     types = tuple(
-        holds(f"{column}_is_{kind}", f"coalesce(\"{column}\" = '{kind}', false)", column)
+        # a field of a struct may be in quotes, which a name cannot hold
+        holds(f"{column}_is_{kind}".replace('"', ""), f"coalesce(\"{column}\" = '{kind}', false)", column)
         for column, kind in _duckdb_types(contract).items()
     )
     type_columns = ", ".join(

@@ -18,7 +18,7 @@ from schemas.tables.labels import labels_schema, predictions_schema
 from tests.support.commands import BIN, DEMO, ROOT
 
 FROZEN = ROOT / "tests" / "golden" / "contracts.json"
-LABEL_TYPES = ("bool", "class", "list")
+LABEL_TYPES = ("bool", "class", "list", "number", "time")
 
 
 def output_of(*command: str, ok: bool = True) -> str:

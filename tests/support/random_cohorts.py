@@ -139,6 +139,43 @@ def episodes_spec(random: Random) -> dict:
     }
 
 
+def number_spec(random: Random) -> dict:
+    """Return a file whose outcome is a number: days left, or a value of an event."""
+    value = {
+        "value_of": "creatinine",
+        "which": random.choice(["first", "last", "lowest", "highest"]),
+        "unit": "mg/dL",
+        "within": random.choice(["5 days", "20 days", "2 months", "end_of_data"]),
+    }
+    value |= random.choice([{}, {"substance": "creatinine"}])
+    at_end = random.random() < 0.5
+    return spec(random) | {
+        "index": {"encounter": {}},
+        "require": [] if at_end else [{"still there": {"index_longer_than": "24 hours"}}],
+        "predict_at": random.choice(
+            ["index.end", "index.end + 5 days"] if at_end else ["index.start + 24 hours"]
+        ),
+        "features": {"until": "predict_at"},
+        "outcome": value if at_end or random.random() < 0.5 else {"index_days_left": True},
+    }
+
+
+def time_spec(random: Random) -> dict:
+    """Return a file whose outcome is a time to an event, an encounter or death."""
+    window = random.choice([{"within": "20 days"}, {"within": "2 months"}, {"within": "end_of_data"}])
+    until = {"until": random.choice(["birth + 4 months", "index.end + 10 days"])}
+    to = random.choice(
+        [{"died": True}, {"died": True}, {"any_event": "heart"}, {"any_encounter": _filter(random)}]
+    )
+    return spec(random) | {
+        "index": {"encounter": {}},
+        "require": [],
+        "predict_at": random.choice(["index.end", "index.end + 5 days"]),
+        "features": {"until": "predict_at"},
+        "outcome": {"time_to": to} | random.choice([window, window, until]),
+    }
+
+
 def _index(random: Random) -> dict:
     index: dict = {"encounter": _filter(random)}
     if random.random() < 0.2:

@@ -25,9 +25,11 @@ class CohortSql:
         events: pl.DataFrame,
         clock: str,
         members: dict[str, list[int]] | None = None,
+        death_follow_up_days: int = 0,
     ):
         """Derive a cohort; `members` are the index encounters of the cohorts it names."""
         self.spec, self.paper, self.members = spec, clock == "time", members or {}
+        self.death_follow_up_days = death_follow_up_days
         self.db = duckdb.connect()
         for name, table in (("subjects", subjects), ("encounters", encounters), ("events", events)):
             self.db.register(f"{name}_given", table.to_arrow())
@@ -255,11 +257,63 @@ class CohortSql:
         if "lab_class" in outcome:
             self._lab_classes(outcome, self._window_end(outcome))
             return
+        if "value_of" in outcome:
+            self._values_of(outcome, self._window_end(outcome))
+            return
+        if "time_to" in outcome:
+            self._times(outcome)
+            return
         self.db.execute(f"create table outcomes as {self._came(outcome)}")
+        if "index_days_left" in outcome:
+            self._step("still in the stay at predict_at", 'c."end" > c.predict_at')
+            return
         came = "(select o.came from outcomes o where o.encounter_id = c.encounter_id)"
         self._step("no outcome by predict_at", f"coalesce({came} > c.predict_at, true)", drops=not self.paper)
 
+    def _values_of(self, outcome: dict, last: str) -> None:
+        """Of the values in the window that are in the unit or convert to it, keep the one the file asks for."""
+        number = self._number(outcome, f"0 {outcome['unit']}")
+        order = {
+            "first": "v.time, v.available_at, v.rank nulls first, v.value",
+            "last": "v.time desc, v.available_at desc, v.rank desc nulls last, v.value desc",
+            "lowest": f"{number}, v.time",
+            "highest": f"{number} desc, v.time",
+        }[outcome["which"]]
+        self.db.execute(f"""create table outcomes as
+            select c.encounter_id, v.time as came, {number} as number from s0 c join events v using (subject_id)
+            where {self._codes(outcome["value_of"], "v")} and {number} is not null
+                and v.time > c.predict_at and v.time <= {last}
+            qualify row_number() over (partition by c.encounter_id order by {order}) = 1""")
+        window = "c.encounter_id in (select encounter_id from outcomes)"
+        self._step(f"has a value of {outcome['value_of']} in the window", window)
+
+    def _times(self, outcome: dict) -> None:
+        """A row's follow-up ends at `censored`; `came` is the first event up to the end of the window."""
+        to, last = outcome["time_to"], self._window_end(outcome)
+        if "died" in to:
+            censored = f"least({last}, c.end_of_data + interval {self.death_follow_up_days} day)"
+            moments = f"select {_INDEX}, c.death as moment, {censored} as last from s0 c"
+        else:
+            censored = f"least({last}, c.end_of_data, c.death)"
+            if "any_event" in to:
+                rows, moment = f"events w where {self._codes(to['any_event'], 'w')}", "time"
+            else:
+                rows, moment = f"encounters w where {self._filter(to['any_encounter'], 'w')}", "start"
+            moments = f"""select {_INDEX}, m.moment, {last} as last
+                from s0 c join (select w.subject_id, w.{moment} as moment from {rows}) m using (subject_id)"""
+        self.db.execute(f"""create table outcomes as
+            select c.encounter_id, min(m.moment) as came, any_value(c.censored) as censored
+            from (select c.*, case when {last} is not null then {censored} end as censored from s0 c) c
+            left join ({moments}) m
+                on m.encounter_id = c.encounter_id and m.moment > c.predict_at and m.moment <= m.last
+            group by c.encounter_id""")
+        self._step("alive at predict_at", "c.death is null or c.death > c.predict_at")
+        end = "(select coalesce(o.came, o.censored) from outcomes o where o.encounter_id = c.encounter_id)"
+        self._step("followed after predict_at", f"{end} > c.predict_at")
+
     def _came(self, outcome: dict) -> str:
+        if "index_days_left" in outcome:
+            return f'select {_INDEX}, c."end" as came from s0 c'
         if "index_died" in outcome:
             return f'select {_INDEX}, least(c.death_time, c."end") as came from s0 c where c.died'
         if "index_longer_than" in outcome:
@@ -344,6 +398,13 @@ class CohortSql:
     def labels(self) -> list[Row]:
         outcome = self.spec["outcome"]
         label = "o.came is not null"
+        if "value_of" in outcome:
+            label = "o.number"
+        if "time_to" in outcome:
+            days = "(epoch_us(coalesce(o.came, o.censored)) - epoch_us(c.predict_at)) / 86400e6"
+            label = f"{{'days': {days}, 'event': o.came is not null}}"
+        if "index_days_left" in outcome:
+            label = "(epoch_us(o.came) - epoch_us(c.predict_at)) / 86400e6"
         if "class_of" in outcome or "labels_of" in outcome or "lab_class" in outcome:
             label = "(select k.label from classes k where k.encounter_id = c.encounter_id)"
             label = f"coalesce({label}, []::varchar[])" if "labels_of" in outcome else label

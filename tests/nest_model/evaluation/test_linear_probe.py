@@ -34,7 +34,7 @@ def world():
 def test_probe_learns_a_linear_outcome(world):
     rows, task_labels = world
     probe, metrics = fit_probe(task_labels, rows, seed=0)
-    probability = probe.probabilities(rows, "bool")
+    probability = probe.probabilities(rows, task_labels.task)
     assert probability.shape == (ROWS, 1)
     test = task_labels.split == "test"
     assert roc_auc_score(task_labels.truth(("true",))[test, 0], probability[test, 0]) > 0.95
@@ -86,8 +86,9 @@ def test_class_probabilities_sum_to_one_and_an_absent_class_gets_zero():
     rows = rng.normal(size=(ROWS, WIDTH)).astype(np.float32)
     number = (rows[:, 0] > 0).astype(int)  # no row has class c
     names = [CLASSES[k] if k != 2 else None for k in number]
-    probe, _ = fit_probe(labels(pa.array(names), "class", CLASSES), rows, seed=0)
-    probability = probe.probabilities(rows, "class")
+    task_labels = labels(pa.array(names), "class", CLASSES)
+    probe, _ = fit_probe(task_labels, rows, seed=0)
+    probability = probe.probabilities(rows, task_labels.task)
     np.testing.assert_allclose(probability.sum(axis=1), 1, rtol=1e-5)
     assert (probability[:, :2].argmax(axis=1) == number).mean() > 0.9
     assert probability[:, 2].max() < 0.02
@@ -107,8 +108,9 @@ def test_rows_without_a_class_of_the_task_are_not_trained_on():
 def test_a_single_class_in_training_gets_nearly_all_probability():
     rows = np.random.default_rng(4).normal(size=(ROWS, WIDTH)).astype(np.float32)
     label_values = ["a" if place % 2 else "z" for place in range(ROWS)]
-    probe, _ = fit_probe(labels(pa.array(label_values), "class", ("a", "b")), rows, seed=0)
-    assert probe.probabilities(rows, "class")[:, 0].min() > 0.99
+    task_labels = labels(pa.array(label_values), "class", ("a", "b"))
+    probe, _ = fit_probe(task_labels, rows, seed=0)
+    assert probe.probabilities(rows, task_labels.task)[:, 0].min() > 0.99
 
 
 def test_list_columns_are_independent_and_a_constant_has_no_weights():
@@ -118,7 +120,7 @@ def test_list_columns_are_independent_and_a_constant_has_no_weights():
     lists = pa.array([[CLASSES[k] for k in np.flatnonzero(row)] for row in truth])
     task_labels = labels(lists, "list", CLASSES)
     probe, _ = fit_probe(task_labels, rows, seed=0)
-    probability = probe.probabilities(rows, "list")
+    probability = probe.probabilities(rows, task_labels.task)
     assert ((probability[:, :2] > 0.5) == truth[:, :2]).mean() > 0.9
     assert not probe.weights[2].any()
     assert 0.99 < probability[:, 2].min() == probability[:, 2].max() < 1
@@ -166,4 +168,4 @@ def test_probe_has_no_score_when_validation_has_too_few_positives(world):
 def test_a_constant_feature_gives_finite_probabilities(world):
     rows, task_labels = world
     rows = np.concatenate([rows, np.full((ROWS, 1), 3, np.float32)], axis=1)
-    assert np.isfinite(fit_probe(task_labels, rows, seed=0)[0].probabilities(rows, "bool")).all()
+    assert np.isfinite(fit_probe(task_labels, rows, seed=0)[0].probabilities(rows, task_labels.task)).all()

@@ -21,6 +21,10 @@ FIGURES = {
     "roc": lambda: figures.roc({"nest": CURVE, "lightgbm": CURVE, "best": CURVE}),
     "precision_recall": lambda: figures.precision_recall({"nest": CURVE}),
     "reliability": lambda: figures.reliability({"nest": POINTS, "lightgbm": POINTS}),
+    "number_calibration": lambda: figures.number_calibration({"nest": POINTS}, unit="days"),
+    "mean_survival": lambda: figures.mean_survival(
+        {"nest": POINTS | {"days": range(1, 1 + len(POINTS["expected"]))}}
+    ),
     "decision_curve": lambda: figures.decision_curve(
         np.array([0.1, 0.2, 0.3]), {"nest": np.array([0.2, 0.1, 0.0])}, np.array([0.2, 0.0, -0.3])
     ),
@@ -120,6 +124,13 @@ AWKWARD = {
     "roc": lambda: figures.roc(dict.fromkeys(MODELS, CURVE)),
     "precision_recall": lambda: figures.precision_recall({"nest": (TRUTH, RISKS), "best": CURVE}),
     "reliability": lambda: figures.reliability({"nest": {"expected": [0.001, 0.004], "observed": [0, 0.003]}}),
+    "number_calibration": lambda: figures.number_calibration(
+        {name: {"expected": [-1234.5, 0.001, 99_000.0], "observed": [-1.0, 0.002, 1e5]} for name in MODELS},
+        unit="millimoles per litre of serum",
+    ),
+    "mean_survival": lambda: figures.mean_survival(
+        {name: {"days": [0.02, 1, 3_700], "expected": [1, 0.9, 0.8], "observed": [1, 0.5, 0.1]} for name in MODELS}
+    ),
     "decision_curve": lambda: figures.decision_curve(
         np.arange(1, 100) / 100,
         dict.fromkeys(MODELS, np.full(99, 1e-4)),

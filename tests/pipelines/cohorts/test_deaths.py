@@ -1,10 +1,13 @@
 """Death within a time, and the first diagnosis ever: what comes by the prediction excludes the index."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipelines.cohorts.derive import derive
 from schemas.cohort import CohortError
 from schemas.rules import PRESETS
+from schemas.sources import sources
 from tests.support.cohort_tables import DAY, DAY_ZERO, HOUR, MICROSECOND, stay, subject, tables
 from tests.support.one_patient import INDEX, LAST, T, event_at, labels, parse
 
@@ -57,6 +60,7 @@ def test_deaths_of_mimic_are_followed_for_a_year_after_the_last_stay(source, sho
     changes = {"source": source, "outcome": {"died": True, "within": "1 year"}}
     cohort = parse(changes)
     made = tables([subject(1)], [INDEX, LAST | {"start": T + DAY, "end": T + 2 * DAY}], [], cohort)
+    made = replace(made, death_follow_up_days=sources()[source].death_follow_up_days)
     assert derive(cohort, made, PRESETS["default"]).short_follow_up == short
 
 

@@ -1,15 +1,16 @@
 """Every example of the page for clinicians is valid, has an English description, and gives both labels."""
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.cohorts import write_labels
 from pipelines.cohorts.template import write_template
-from schemas.cohort import Cohort, parse_cohort, parse_text
+from schemas.cohort import NUMBERS, Cohort, parse_cohort, parse_text
 from schemas.cohort.english import in_english
 from schemas.cohort.model import SOURCES
 from schemas.layout import Layout
@@ -55,12 +56,23 @@ def make_patients(cohort: Cohort, seed: int = 0) -> tuple[list[Row], list[Row], 
                 "admission_type": attributes.choice(["EW EMER.", "URGENT", "DIRECT EMER.", "ELECTIVE"]),
             }
             events += [
-                row | {"time": start, "available_at": start + length}
+                row | {"time": start, "available_at": start + length} | _value(row, random, start, length)
                 for row in _codes(random, cohort, rates, number, of)
             ]
             start += length + random.choice([1, 20, 40, 100]) * DAY
         subjects[-1]["death_date"] = attributes.choice([None, start - 30 * DAY])
     return subjects, encounters, events
+
+
+def _value(row: Row, random: Random, start: datetime, length: timedelta) -> Row:
+    """Return the value, unit and time of a laboratory value; nothing for other events."""
+    if row["kind"] != "LAB":
+        return {}
+    return {
+        "value": random.random(),
+        "unit": random.choice(["mg/dL", "g/L"]),
+        "time": start + random.random() * length,
+    }
 
 
 def _codes(random: Random, cohort: Cohort, rates: dict[str, float], number: int, of: int) -> list[Row]:
@@ -77,8 +89,8 @@ def _codes(random: Random, cohort: Cohort, rates: dict[str, float], number: int,
 
 
 @pytest.mark.docs
-def test_twelve_examples_have_distinct_names():
-    assert len(EXAMPLES) == len({cohort.cohort for cohort in EXAMPLES}) == 12
+def test_fifteen_examples_have_distinct_names():
+    assert len(EXAMPLES) == len({cohort.cohort for cohort in EXAMPLES}) == 15
 
 
 @pytest.mark.parametrize("cohort", EXAMPLES, ids=lambda cohort: cohort.cohort)
@@ -102,7 +114,9 @@ def assert_both_labels(cohort: Cohort, folder: Path) -> None:
     counts = card.counts
     assert counts["rows"] >= 20
     assert all(step in card.flows["encounters"].dropped for step, _ in cohort.requirements)
-    if "positives_train" in counts:
+    if isinstance(cohort.outcome, NUMBERS):
+        assert len(pq.read_table(layout.labels(cohort.cohort))["label"].unique()) > 1
+    elif "positives_train" in counts:
         assert 0 < counts["positives_train"] < counts["rows_train"]
     else:
         assert len([name for name, count in counts.items() if name.startswith("class_") and count]) > 2

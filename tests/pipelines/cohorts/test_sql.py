@@ -21,7 +21,7 @@ from schemas.cohort import parse_text
 from schemas.rules import PRESETS
 from schemas.tables.events import KINDS
 from tests.support.factories.shards import read_rows, set_row
-from tests.support.random_cohorts import episodes_spec, spec, world
+from tests.support.random_cohorts import episodes_spec, number_spec, spec, time_spec, world
 from tests.support.reference_cohorts_sql import CohortSql
 
 SEEDS = st.integers(0, 2**32)
@@ -61,6 +61,52 @@ def test_episodes_of_many_close_visits_agree_with_sql(seed):
 
 
 @pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
+@given(seed=SEEDS)
+@settings(max_examples=12, deadline=None)
+def test_numbers_of_random_cohorts_agree_with_sql(preset, seed):
+    assert_agreement(seed, preset, number_spec)
+
+
+def test_random_numbers_are_of_both_kinds_and_lose_rows_at_each_step():
+    """If every stay had a value in the window, or none, agreement would mean little."""
+    dropped = dict.fromkeys(("in the window", "still in the stay"), 0)
+    for seed in range(10):
+        _, _, labels, _ = derive_both(seed, "paper", number_spec)  # whose clock keeps who left before
+        for step in labels.steps:
+            for words in dropped:
+                dropped[words] += step.dropped if words in step.step else 0
+        assert labels.label_type == "number"
+    assert all(dropped.values()), dropped
+
+
+@pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
+@given(seed=SEEDS)
+@settings(max_examples=12, deadline=None)
+def test_times_to_events_of_random_cohorts_agree_with_sql(preset, seed):
+    assert_agreement(seed, preset, time_spec)
+
+
+def death_spec(random: Random) -> dict:
+    return time_spec(random) | {"outcome": {"time_to": {"died": True}, "within": "2 months"}}
+
+
+@pytest.mark.parametrize("follow_up_days", [10, pytest.param(40, marks=pytest.mark.long)])
+def test_times_to_death_agree_with_sql_where_deaths_are_known_for_longer(follow_up_days):
+    seen = set()
+    for seed in range(8):
+        tables, rules = world(Random(seed)), PRESETS["default"]
+        cohort = random_case(Random(seed), death_spec)
+        frames = (table.lazy() for table in tables)
+        labels = derive(cohort, Tables(*frames, cohort.codes, None, follow_up_days), rules)
+        sql = CohortSql(cohort.normalized(), *tables, rules.clock, death_follow_up_days=follow_up_days)
+        assert labels.rows.rows() == sql.labels
+        seen |= {row["event"] for row in labels.rows["label"]}
+        ends = labels.times_days
+        assert list(ends) == sorted(set(ends))
+    assert seen == {False, True}
+
+
+@pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
 @given(seed=SEEDS, patients=st.integers(1, 6))
 @settings(max_examples=10, deadline=None)
 def test_parts_of_any_bucket_size_add_up_to_the_whole_cohort(preset, seed, patients):
@@ -70,7 +116,8 @@ def test_parts_of_any_bucket_size_add_up_to_the_whole_cohort(preset, seed, patie
         Tables(*(table.lazy().filter(ids > first, ids <= first + patients) for table in tables), cohort.codes)
         for first in range(0, 10, patients)
     ]
-    labels = add_up(cohort, [derive_part(cohort, bucket, PRESETS[preset]) for bucket in buckets])
+    rules = PRESETS[preset]
+    labels = add_up(cohort, [derive_part(cohort, bucket, rules) for bucket in buckets], rules)
     assert labels.rows.equals(whole.rows)
     assert replace(whole, rows=ANY) == labels
 
