@@ -1,7 +1,8 @@
 """LightGBM boosters for one task: a small fixed grid, with early stopping and selection on the validation split.
 
 Every booster stops on the validation log loss; the grid point with the best validation AP (macro over classes) is kept.
-Of a number or a time the point with the smallest loss is kept; a time has a row per patient and observed interval.
+Of a number or a time the point with the smallest loss is kept; a time has a row per patient and observed interval,
+small steps, and stops on the loss without the level of the validation patients (`levelled_hazard_loss`).
 Classes are not reweighted: weights would distort the probabilities, whose calibration is evaluated too.
 """
 
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy import sparse
+from scipy.special import logit
 
 from nest_model.data.labels import Labels
 from nest_model.data.numbers import HUBER_DELTA, from_scale
 from nest_model.data.predictions import scorable, truth_table
-from nest_model.evaluation.hazards import interval_rows, with_interval
+from nest_model.evaluation.hazards import interval_rows, levelled_hazard_loss, with_interval
 from nest_model.evaluation.linear_loss import is_loss_disclosable, loss_targets, validation_loss
 from nest_model.evaluation.validation_score import TUNING_LABELS, macro_average_precision
 from nest_model.training.telemetry import Progress, Telemetry
@@ -34,7 +36,7 @@ LISTED_COLUMNS = 20
 """How many columns are listed by the gain of their splits."""
 
 ROUNDS = 600
-PATIENCE = {"bool": 30, "class": 12, "list": 12, "number": 30, "time": 30}
+PATIENCE = {"bool": 30, "class": 12, "list": 12, "number": 30, "time": 100}
 
 COMMON: dict[str, Any] = {
     "min_data_in_leaf": MIN_ROWS,
@@ -71,7 +73,11 @@ GRIDS: dict[str, tuple[dict[str, Any], ...]] = {
     ),
 }
 
-GRIDS["number"] = GRIDS["time"] = GRIDS["bool"]
+GRIDS["number"] = GRIDS["bool"]
+GRIDS["time"] = tuple(
+    point | {"learning_rate": 0.01} for point in GRIDS["bool"] if point["num_leaves"] in (4, 8)
+)
+"""Events of an interval are rare: with larger steps the first trees are noise, and the stop comes before more."""
 
 BAGGING: dict[str, Any] = {"bagging_fraction": 0.7, "bagging_freq": 1}
 """Settings with which each tree sees rows drawn anew."""
@@ -85,7 +91,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
         "alpha": HUBER_DELTA,
         "metric": "huber",
     },  # NEST's loss, on the task's scale
-    "time": {"objective": "binary", "metric": "binary_logloss"},  # of the event in an interval
+    "time": {"objective": "binary", "metric": "None"},  # of the event in an interval; see `_levelled_loss`
 }
 
 
@@ -211,7 +217,10 @@ class _Data:
         self.train.set_label(_target(self.train_truth, column))
         self.val.set_label(_target(self.val_truth, column))
         stop = lgb.early_stopping(self.patience, verbose=False)
-        booster = lgb.train(dict(settings), self.train, ROUNDS, valid_sets=[self.val], callbacks=[stop])
+        metric = _levelled_loss if self.task.label_type == "time" else None
+        booster = lgb.train(
+            dict(settings), self.train, ROUNDS, valid_sets=[self.val], feval=metric, callbacks=[stop]
+        )
         progress.advance(1)
         return booster
 
@@ -270,6 +279,12 @@ class _Hazards(_Data):
     def loss(self, booster: "lgb.Booster") -> float:
         """Return the mean loss of the validation intervals, which orders models as that of the rows does."""
         return float(next(iter(booster.best_score["valid_0"].values())))
+
+
+def _levelled_loss(probability: np.ndarray, rows: "lgb.Dataset") -> tuple[str, float, bool]:
+    """Return LightGBM's name, value and direction of the loss of intervals by which a time's booster stops."""
+    target = np.asarray(rows.get_label())
+    return "levelled_loss", levelled_hazard_loss(logit(probability)[:, None], target[:, None]), False
 
 
 def _target(truth: np.ndarray, column: int | None) -> np.ndarray:

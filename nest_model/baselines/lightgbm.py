@@ -35,7 +35,7 @@ from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 from nest_model.data.vocabulary import read_tokens
 from nest_model.evaluation.metrics import evaluate, headline
-from nest_model.training.hub_card import LICENCE, SCORES, front_matter
+from nest_model.training.hub_card import LICENCE, SCORES, front_matter, hub_task
 from nest_model.training.not_trainable import write_not_trainable
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import remove_outputs, write_json, write_text
@@ -185,8 +185,8 @@ def _readme(config: dict[str, Any], task: Task) -> str:
             front_matter(
                 library="lightgbm",
                 tags=["lightgbm", "counts", task.cohort],
-                metrics=SCORES,
-                task="tabular-classification",
+                metrics=SCORES[task.label_type],
+                task=hub_task(task.label_type),
             ),
             f"# LightGBM on counts: {task.cohort}",
             f"{task.about}\n",

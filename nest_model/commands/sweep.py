@@ -22,6 +22,7 @@ from nest_model.training.trainer import NotFiniteError
 from schemas.errors import InputError, NestError
 from schemas.io.outputs import claim, write_json, write_text
 from schemas.markdown import markdown_table
+from schemas.tables.labels import WITHOUT_CLASSES, read_task
 
 log = logging.getLogger("nest")
 
@@ -137,8 +138,12 @@ def sweep_finetunings(
     recipe: Mapping[str, Any],
     runtime: Runtime,
 ) -> str:
-    """Fine-tune at every point of a grid; the best has the greatest validation AP. See `_sweep`."""
+    """Fine-tune at every point of a grid; the best has the greatest validation AP. See `_sweep`.
+
+    Of a number or a time it has the smallest validation loss.
+    """
     points = points_of(grid, fixed, FineTuningOptions)
+    by_loss = read_task(labels).label_type in WITHOUT_CLASSES
 
     def train(point: Point, folder: Path) -> None:
         options = point.options
@@ -152,7 +157,12 @@ def sweep_finetunings(
         )  # fmt: skip
 
     return _sweep(
-        points, out, train, metric="val_average_precision", smaller_is_better=False, runtime=runtime
+        points,
+        out,
+        train,
+        metric="val_loss" if by_loss else "val_average_precision",
+        smaller_is_better=by_loss,
+        runtime=runtime,
     )
 
 

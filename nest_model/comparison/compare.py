@@ -40,7 +40,8 @@ def compare(runs: Sequence[Run]) -> dict[str, Any]:
     """Return how runs differ: in the settings that are not the same in all, in curves and in scores.
 
     Each difference is to the first run, on the same resamples of test patients (Efron and Tibshirani 1993), with the
-    metric's two-sided p; a run with several seeds has the mean over them. The metrics are those of the first scored run.
+    metric's two-sided p; a run with several seeds has the mean over them. The metrics are those of the first run that
+    has predictions.
     """
     label_types = [run.predictions.task.label_type for run in runs if run.predictions is not None]
     return {

@@ -7,7 +7,7 @@ from nest_model.data.labels import Labels
 from nest_model.data.numbers import HUBER_DELTA, from_scale, to_scale
 from nest_model.data.predictions import scorable
 from nest_model.data.times import interval_targets, survival
-from nest_model.evaluation.hazards import mean_hazard_loss, pooled_logistic
+from nest_model.evaluation.hazards import levelled_hazard_loss, pooled_logistic
 from nest_model.evaluation.validation_score import mean_huber_loss
 from schemas.suppress import SMALLEST_SHOWN
 from schemas.tables.labels import Task
@@ -45,7 +45,7 @@ def fit_linear(
 def validation_loss(outputs: np.ndarray, targets: np.ndarray, task: Task) -> float:
     """Return the mean loss of a model's outputs [rows, outputs] on the targets of `loss_targets`."""
     if task.label_type == "time":
-        return mean_hazard_loss(outputs, targets)
+        return levelled_hazard_loss(outputs, targets)
     return mean_huber_loss(targets, outputs, HUBER_DELTA)
 
 

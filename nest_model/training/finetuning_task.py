@@ -18,6 +18,7 @@ from nest_model.data.predictions import scorable
 from nest_model.data.selection import ContextCut, Selection, drop_random_events
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.attention_nulls import attention_beside_nulls
+from nest_model.evaluation.hazards import levelled_hazard_loss
 from nest_model.evaluation.validation_score import macro_average_precision
 from nest_model.model.classifier import (
     Classifier,
@@ -136,7 +137,7 @@ class FineTuning:
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
         """Return the validation loss and AP, and the objective to minimise: the negative AP, or the loss without AP.
 
-        Of a number the loss and the MAE, and of a time the loss; the objective is the loss.
+        Of a number the loss and the MAE, of a time its `levelled_hazard_loss`; the objective is the loss.
 
         Metrics are empty when too few positives could be disclosed.
         """
@@ -144,7 +145,10 @@ class FineTuning:
         if not logits.isfinite().all():
             return {}, math.nan
         targets = self._targets[self._val]
-        loss = float(loss_sum(logits, targets, self._type)) / len(self._val)
+        if self._type == "time":
+            loss = levelled_hazard_loss(logits.double().numpy(), targets.numpy())
+        else:
+            loss = float(loss_sum(logits, targets, self._type)) / len(self._val)
         scores = probabilities(logits, self._labels.task)
         if self._type in WITHOUT_CLASSES:
             return self._validation_of_loss(scores, loss), loss

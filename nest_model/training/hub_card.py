@@ -4,6 +4,10 @@ from collections.abc import Sequence
 
 import yaml
 
+from schemas.tables.labels import LabelType
+
+CLASSES: tuple[LabelType, ...] = ("bool", "class", "list")
+
 LICENCE = """\
 ## Licence
 The code that made this model is under Apache-2.0. The weights are not: they are derived from the data they were trained
@@ -48,5 +52,14 @@ def front_matter(*, library: str, tags: Sequence[str], metrics: Sequence[str], t
     return f"---\n{yaml.safe_dump(content, sort_keys=False)}---\n"
 
 
-SCORES = ("roc_auc", "average_precision", "brier_score")
-"""The metrics of predictions, by the hub's names."""
+SCORES: dict[LabelType, tuple[str, ...]] = {
+    **dict.fromkeys(CLASSES, ("roc_auc", "average_precision", "brier_score")),
+    "number": ("mae", "r2", "spearmanr"),
+    "time": ("concordance", "integrated_brier_score"),
+}
+"""The metrics of predictions by label type, by the hub's names."""
+
+
+def hub_task(label_type: LabelType) -> str:
+    """Return the hub's `pipeline_tag` of models of a label type; it has none of its own for times to an event."""
+    return "tabular-classification" if label_type in CLASSES else "tabular-regression"

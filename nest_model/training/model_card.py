@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from nest_model.systems import systems
 from nest_model.training import paper_differences
 from nest_model.training.guesses import table
-from nest_model.training.hub_card import LICENCE, SCORES, USAGE, front_matter
+from nest_model.training.hub_card import LICENCE, SCORES, USAGE, front_matter, hub_task
 from schemas.markdown import markdown_table
 from schemas.suppress import suppress_count
 from schemas.tables.labels import AS_LABELLED, Task
@@ -98,8 +98,8 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             front_matter(
                 library="nest",
                 tags=["safetensors", "set-sequences", "fine-tuned", card.system, task.cohort],
-                metrics=SCORES,
-                task="tabular-classification",
+                metrics=SCORES[task.label_type],
+                task=hub_task(task.label_type),
             ),
             f"# {title}, {'without pretraining' if is_fresh else 'fine-tuned'}: {task.cohort}",
             f"{task.about}\n",

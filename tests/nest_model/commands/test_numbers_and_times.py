@@ -60,8 +60,8 @@ def write_outcome(world: World, layout: Layout, label_type: str) -> Path:
         label = pa.array(numbers)
         changes = {"unit": "days", "scale": NumberScale(is_log=False, mean=5.0, deviation=3.0)}
     else:
-        days = rng.exponential(np.where(has_sign, 2.0, 12.0)) + 0.01
-        end = rng.exponential(8.0, len(table)) + 0.01
+        days = rng.gamma(4.0, np.where(has_sign, 0.5, 4.0)) + 0.01
+        end = rng.exponential(16.0, len(table)) + 0.01
         label = pa.array(
             [{"days": min(pair), "event": bool(pair[0] <= pair[1])} for pair in zip(days, end, strict=True)],
             labels_schema("time").field("label").type,
@@ -120,8 +120,8 @@ def test_every_model_learns_the_outcome_and_the_guess_does_not(full_layout, tmp_
         name: better * (one[metric]["value"] - guess) for name, one in models.items() if name != "constant"
     }
     assert set(gains) >= {"nest", "probe", "lightgbm", "lightgbm_rollups", "logistic"}
-    learnt = {name for name, gain in gains.items() if gain > 0.05}
-    assert learnt >= {"nest", "lightgbm", "lightgbm_rollups", "logistic"}, gains
+    learnt = {name for name, gain in gains.items() if gain > {"mae": 0.5, "concordance": 0.15}[metric]}
+    assert learnt >= {"nest", "probe", "lightgbm", "lightgbm_rollups", "logistic"}, gains
     assert "NEST − LightGBM" in page
     assert ("Ridge, previous stay" in page) == (metric == "mae")
     assert ("Kaplan-Meier of training" in page) == (metric == "concordance")

@@ -9,7 +9,12 @@ from nest_model.data.predictions import Predictions
 from nest_model.data.times import interval_targets, kaplan_meier, survival
 from nest_model.evaluation import time_metrics
 from nest_model.evaluation.bootstrap import Resamples
-from nest_model.evaluation.hazards import interval_rows, mean_hazard_loss, pooled_logistic
+from nest_model.evaluation.hazards import (
+    interval_rows,
+    levelled_hazard_loss,
+    mean_hazard_loss,
+    pooled_logistic,
+)
 from nest_model.evaluation.metrics import TIME_METRICS, score, summary
 from tests.support.factories.predictions import task
 
@@ -120,6 +125,23 @@ def test_pooled_logistic_is_that_of_scikit_learn_on_the_rows_of_intervals(form):
     np.testing.assert_allclose(weights, model.coef_[0, :3], atol=2e-3)
     np.testing.assert_allclose(intercepts, 1e3 * model.coef_[0, 3:], atol=2e-3)
     assert np.bincount(rows, minlength=120).tolist() == (targets >= 0).sum(axis=1).tolist()
+
+
+def test_levelled_hazard_loss_forgives_a_level_and_nothing_else():
+    rng = np.random.default_rng(1)
+    targets = rng.integers(-1, 2, (40, 3)).astype(np.float32)
+    logits = rng.normal(size=(40, 3))
+    grid = [mean_hazard_loss(logits + x, targets) for x in np.linspace(-3, 3, 6001)]
+    loss = levelled_hazard_loss(logits, targets)
+    assert loss == pytest.approx(min(grid), abs=1e-6)
+    assert levelled_hazard_loss(logits + 5, targets) == pytest.approx(loss)
+    assert levelled_hazard_loss(3 * logits, targets) > loss + 0.1
+    assert loss < mean_hazard_loss(logits + 1, targets)
+
+
+def test_levelled_hazard_loss_without_an_event_is_the_plain_loss():
+    targets = np.zeros((2, 2), np.float32)
+    assert levelled_hazard_loss(np.zeros((2, 2)), targets) == pytest.approx(2 * np.log(2))
 
 
 def test_mean_hazard_loss_by_hand():
