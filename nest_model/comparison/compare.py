@@ -1,11 +1,10 @@
 """The `compare` command: differences of settings, curves, and scores with paired intervals over the test patients."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nest_model.comparison.runs import Run, read_runs
+from nest_model.comparison.runs import TREES, Run, read_runs
 from nest_model.data.predictions import same_rows
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import SPLIT, Score, combine
@@ -55,15 +54,22 @@ def compare(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _differences(runs: Sequence[Run]) -> list[dict[str, str]]:
-    """Return a row for each setting that two runs have differently; boosted trees share few with an encoder."""
-    counts = Counter(name for run in runs for name in run.settings)
-    names = [name for name, count in counts.items() if count > 1]
-    rows = [{"setting": name, **{run.name: run.settings.get(name, "–") for run in runs}} for name in names]
-    return [row for row in rows if len(set(list(row.values())[1:])) > 1]
+    """Return a row for each setting that two encoders, or two runs of boosted trees, have differently."""
+    trees = [run for run in runs if run.settings["system"] == TREES]
+    encoders = [run for run in runs if run not in trees]
+    rows = []
+    for name in dict.fromkeys(name for run in runs for name in run.settings):
+        groups = [runs] if name == "system" else [encoders, trees]
+        if any(len({run.settings.get(name, "–") for run in group}) > 1 for group in groups):
+            rows.append({"setting": name} | {run.name: run.settings.get(name, "–") for run in runs})
+    return rows
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in values.items() if isinstance(value, int | float)}
+    """Return the validation metrics by one name for every system: trees call theirs `average_precision`."""
+    return {
+        name.removeprefix("val_"): value for name, value in values.items() if isinstance(value, int | float)
+    }
 
 
 def _scores(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
@@ -132,4 +138,6 @@ def score_rows(comparison: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def _words(less: Mapping[str, Any]) -> str:
     words = interval(less, with_sign=True)
-    return words if less["p"] is None else f"{words}, p {less['p']:.3f}"
+    if less["p"] is None:
+        return words
+    return f"{words}, p {'< 0.001' if less['p'] < 0.001 else format(less['p'], '.3f')}"

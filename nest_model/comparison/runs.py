@@ -12,6 +12,9 @@ from schemas.errors import InputError
 
 SETTINGS = ("system", "model", "recipe", "dropout", "settings", "grid_point", "counts")
 """What of a model's `config.json` is a setting; all else is a hash, a count or a result."""
+TREES = "trees"
+"""The system of a model that names none."""
+
 OF_TRAINING = (
     "recipe",
     "preset",
@@ -69,7 +72,7 @@ def _read(name: str, folder: Path) -> Run:
             f"{folder}: holds no finished model (config.json and metrics.json); name the folder of a trained model."
         ) from None
     training = config.get("training", {})
-    settings = {"system": "trees"} | {key: config[key] for key in SETTINGS if key in config}
+    settings = {"system": TREES} | {key: config[key] for key in SETTINGS if key in config}
     settings |= {key: training[key] for key in OF_TRAINING if key in training}
     return Run(
         name=name,

@@ -1,12 +1,15 @@
 """Runs beside each other: what differs, and differences on the same patients."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
 import nest_model
 from nest_model.__main__ import main
-from nest_model.comparison.runs import short_names
+from nest_model.comparison.compare import _words, compare, validation_rows
+from nest_model.comparison.runs import Run, short_names
 from nest_model.data.predictions import read_predictions
 from nest_model.training.recipe import PRETRAINING
 from schemas.errors import InputError
@@ -50,12 +53,37 @@ def test_a_comparison_shows_settings_that_differ_and_paired_differences(root, tm
     less = tables["scores"]["AUROC less the first's"][1].as_py()
     assert np.isclose(float(less.split(" ")[0].replace("−", "-")), second - first, atol=6e-4)
     assert ", p " in less
+    assert _words({"value": 0.1, "low": 0.05, "high": 0.15, "p": 1e-9}).endswith(", p < 0.001")
 
 
 def test_a_pretrained_model_beside_a_task_model_has_no_test_scores(root):
     tables = nest_model.compare([root / "models" / "pretrained", root / "models" / "fast"])
     assert tables["scores"]["run"].to_pylist() == ["fast"]
     assert tables["validation"]["run"].to_pylist() == ["pretrained", "fast"]
+
+
+def run(name, settings, validation=None):
+    return Run(name, Path(name), settings, [], validation or {}, None)
+
+
+def test_a_setting_that_one_encoder_alone_has_differs_and_trees_add_no_rows():
+    nest = {"system": "nest", "seed": "42", "recipe.epochs": "3"}
+    runs = [run("a", nest), run("b", nest | {"start": "fresh"}), run("c", {"system": "trees"})]
+    assert compare(runs)["settings"] == [
+        {"setting": "system", "a": "nest", "b": "nest", "c": "trees"},
+        {"setting": "start", "a": "–", "b": "fresh", "c": "–"},
+    ]
+
+
+def test_validation_metrics_of_an_encoder_and_of_trees_share_a_column():
+    runs = [
+        run("a", {"system": "nest"}, {"val_average_precision": 0.7}),
+        run("c", {"system": "trees"}, {"average_precision": 0.6}),
+    ]
+    assert validation_rows(compare(runs)) == [
+        {"run": "a", "average_precision": "0.7000"},
+        {"run": "c", "average_precision": "0.6000"},
+    ]
 
 
 def test_what_is_no_run_is_refused(root, tmp_path):
