@@ -70,13 +70,13 @@ def run(
     period = periods_of(subject_years, all_labels.subject_id)
     if period is None or all_labels.task.label_type != "bool":
         why = "the patients are not of two periods" if period is None else "the outcome is not yes or no"
-        write_json(out / "temporal.json", {"reason": why})
+        _finish_without_models(out, why, telemetry)
         return
     earlier = earlier_periods(period, all_labels.split == "train")
     remaining = np.flatnonzero(np.isin(period, earlier) | (all_labels.split == "test"))
     table = all_labels.take(remaining)
     if (reason := untrainable_reason(table)) is not None:
-        write_json(out / "temporal.json", {"reason": f"of the earlier patients, {reason}"})
+        _finish_without_models(out, f"of the earlier patients, {reason}", telemetry)
         return
     seqsets = SeqSets.read(seqset)
     fits: dict[str, Callable[[], np.ndarray | None]] = {
@@ -96,6 +96,12 @@ def run(
     write_table(rows, out / EARLIER_LABELS, schema, made_by="temporal", metadata=metadata)
     write_json(out / "temporal.json", {"earlier": earlier})
     telemetry.result(result)
+
+
+def _finish_without_models(out: Path, reason: str, telemetry: Telemetry) -> None:
+    """Write why there is no model of earlier patients; the command has a result all the same, one without scores."""
+    write_json(out / "temporal.json", {"reason": reason})
+    telemetry.result({})
 
 
 def _boosted(

@@ -79,7 +79,7 @@ def _read_sums(session: requests.Session, base_url: str, sums: Path, patience: P
         errors="replace"
     )
     hashes = read_sums(text)
-    if missing := [table for table, name in TABLE_FILES.items() if name not in hashes]:
+    if missing := [table for table in TABLES if TABLE_FILES[table] not in hashes]:  # dictionaries are optional
         discard(sums)
         raise InputError(
             f"{redact_url(base_url)}: its {SUMS} lists no {', '.join(missing)} under hosp. Give the address of the "

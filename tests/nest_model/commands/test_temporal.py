@@ -107,5 +107,7 @@ def test_patients_of_one_period_have_a_reason_and_no_predictions(world, tmp_path
     write_years(tmp_path / "years.parquet", years)
     found = run(world, tmp_path / "out", years=tmp_path / "years.parquet")
     assert found["reason"].startswith(reason.split(",")[0])
+    last = json.loads((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (last["event"], last["metrics"]) == ("result", {}), "a run waits for it"
     for model in temporal.MODELS:
         assert not earlier_predictions(tmp_path / "out" / "predictions.parquet", model).exists()

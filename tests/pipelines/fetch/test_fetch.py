@@ -106,6 +106,12 @@ def test_unread_files_may_be_missing_from_the_list(site: LoopbackSite, tmp_path:
     assert demo_of(site, tmp_path).new_files == len(WANTED)
 
 
+def test_dictionaries_of_codes_may_be_missing(site: LoopbackSite, tmp_path: Path):
+    tables = {name: body for name, body in DEMO_FILES.items() if not name.startswith("hosp/d_")}
+    site.files[f"/demo/{SUMS}"] = sums_of(tables)
+    assert demo_of(site, tmp_path).new_files == len(WANTED) - len(DICTIONARIES)
+
+
 def test_second_run_requests_only_the_list(site: LoopbackSite, tmp_path: Path):
     demo_of(site, tmp_path)
     site.requests.clear()
