@@ -183,14 +183,17 @@ class Console:
 
     def _print(self) -> None:
         """Print the steps done since the last line, and the running step that was not shown for the longest."""
-        self._print_ended()
+        has_ended = self._print_ended()
         now = self._printed_at = self._clock()
+        if not self._running and not has_ended:
+            say(f"{self._place()} starting processes (run: {format_seconds(now - self._began)})")
         if self._running:
             step = min(self._running.values(), key=lambda running: running.shown_at)
             step.shown_at = now
             say(f"{self._place()} {step.line(now)} (run: {format_seconds(now - self._began)})")
 
-    def _print_ended(self) -> None:
+    def _print_ended(self) -> bool:
+        """Name the steps done since the last line; whether there were any."""
         unnamed = self._done[self._printed_done :]
         done = self._in_short([step for step in unnamed if step not in self._unchanged])
         unchanged = self._in_short([step for step in unnamed if step in self._unchanged])
@@ -198,6 +201,7 @@ class Console:
         if parts:
             say(f"{self._place()} {'; '.join(parts)}")
         self._printed_done = len(self._done)
+        return bool(parts)
 
     def _in_short(self, steps: Sequence[str]) -> str:
         """Return names of steps, the checks among them counted."""

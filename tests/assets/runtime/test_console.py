@@ -99,6 +99,12 @@ def test_name_that_is_no_utf8_does_not_fail_a_step(tmp_path: Path, monkeypatch: 
     assert "left out: bad\\udcff.csv" in log_file("one_step", result.run_id).read_text()
 
 
+def test_terminal_is_not_silent_while_no_step_runs_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    seconds = iter(range(0, 10_000, 20))
+    Console(tmp_path / "run.log", 4, clock=lambda: float(next(seconds)))._print()
+    assert capsys.readouterr().err.splitlines()[0].endswith("[0/4] starting processes (run: 20 s)")
+
+
 def test_wrong_input_folder_is_one_error_in_few_lines(tmp_path: Path):
     settings = {"NEST_MIMIC_DIR": "/nonexistent", "NEST_VOCAB_DIR": "/nonexistent"}
     result = run("dagster", "job", "execute", "-j", "mimic_full", folder=tmp_path, **settings)
