@@ -40,9 +40,11 @@ def main(arguments: list[str] | None = None) -> int:
     has_pipes = PIPES in os.environ  # the parent process logs the progress then
     is_first_rank = torchrun.rank() == 0  # only the first rank writes files and logs
     level = logging.WARNING if has_pipes else logging.INFO if is_first_rank else logging.ERROR
-    logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     contract: str | None = options.pop("out_contract", None)  # of a file; None: --out is a folder
     folder: Path = options["out"].parent if contract else options["out"]
+    # among the lines of other steps in one terminal it must say whose warning it is
+    said_by = f"warning: {options['out'].stem}: ".replace("%", "%%") if has_pipes else ""
+    logging.basicConfig(level=level, format=f"%(asctime)s {said_by}%(message)s", datefmt="%H:%M:%S")
     try:
         if torchrun.ranks() > 1 and not trains:
             raise NestError("only pretrain and finetune run on several ranks; run this without torchrun.")
