@@ -8,7 +8,7 @@ from pipelines.cohorts.tables import Tables
 from pipelines.cohorts.values import Measurement
 from schemas.cohort import Cohort
 from schemas.suppress import SMALLEST_SHOWN, vague_count
-from schemas.units import factor
+from schemas.units import SUBSTANCES, factor
 
 _COUNTS = {
     "cohort": pl.String(),
@@ -90,10 +90,11 @@ def _no_unit(part: Measurement, units: dict[str, dict[str, int]]) -> str:
         if common
         else "and the units in the data are too rare to be named"
     )
+    example = part.lab if part.lab in SUBSTANCES else "glucose"
     hint = (
         ""
         if part.substance
-        else ", or, between mass and moles, name the substance, e.g. 'substance: glucose'"
+        else f", or, between mass and moles, name the substance, e.g. 'substance: {example}'"
     )
     return (
         f"no measurement of {part.lab} can be compared with {_limit(part)}: {names}; write such a unit{hint}"

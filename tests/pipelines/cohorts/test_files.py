@@ -12,6 +12,7 @@ import yaml
 from pipelines.cohorts import write_empty_labels, write_labels
 from pipelines.cohorts.labels import derive_bucket
 from pipelines.cohorts.read import kinds_to_read
+from pipelines.cohorts.warnings import _nearest
 from schemas.cards import StepCard
 from schemas.cohort import CANNOT_ANSWER, CohortError, parse_text
 from schemas.contract import read_table, write_table
@@ -205,6 +206,11 @@ def test_lock_resolves_code_lists_and_unmatched_patterns_warn(layout):
         "codes.heart.icd9cm: '4028' matches no event; the nearest that exist are 4019",
         "codes.heart.atc: 'B01*' matches no event; the data hold no similar atc code with at least 11 patients",
     ]
+
+
+def test_code_with_two_digits_swapped_is_the_first_suggested():
+    patients = dict.fromkeys(("51492", "50952", "50925", "50912"), 20)
+    assert _nearest("50192", "itemid", patients) == "; the nearest that exist are 50912, 51492, 50952"
 
 
 def test_empty_cohort_writes_labels_and_warns_not_trainable(layout):
