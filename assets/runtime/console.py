@@ -29,6 +29,8 @@ STALE_SECONDS = 45.0
 """Age after which a step's last message is shown with its age."""
 FEW_STEPS = 3
 """A run of no more steps shows all their messages, not only where it is."""
+_INTERRUPTED = "DagsterExecutionInterruptedError"
+"""What Ctrl-C or a request to end raises in a step, and in the run; it has no message."""
 EVENT = "EVENT"
 """The level of Dagster's own events in the file."""
 _LINE = re.compile(r"[\d-]+ [\d:]+ (?P<level>INFO|WARNING|ERROR|CRITICAL) (?P<step>\S+): (?P<message>.*)")
@@ -254,4 +256,5 @@ def error_of(event: dg.DagsterEvent) -> str:
     error = getattr(data, "error", None)
     while error is not None and error.cause is not None:
         error = error.cause
-    return (error.message if error else event.message or "").strip()
+    message = (error.message if error else event.message or "").strip()
+    return "stopped before it was done" if message.endswith(_INTERRUPTED) else message

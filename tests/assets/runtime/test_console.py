@@ -3,11 +3,12 @@
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
 
-from assets.runtime.console import Console, console, log_file, say
+from assets.runtime.console import Console, console, error_of, log_file, say
 from assets.runtime.materialize import errors_as_failures
 from assets.runtime.step_cache import UNCHANGED
 from schemas.errors import NestError
@@ -103,6 +104,12 @@ def test_terminal_is_not_silent_while_no_step_runs_yet(tmp_path: Path, capsys: p
     seconds = iter(range(0, 10_000, 20))
     Console(tmp_path / "run.log", 4, clock=lambda: float(next(seconds)))._print()
     assert capsys.readouterr().err.splitlines()[0].endswith("[0/4] starting processes (run: 20 s)")
+
+
+def test_interruption_is_said_in_words():
+    error = SimpleNamespace(message="dagster._core.errors.DagsterExecutionInterruptedError\n", cause=None)
+    event = SimpleNamespace(event_specific_data=SimpleNamespace(error=error), message="")
+    assert error_of(event) == "stopped before it was done"
 
 
 def test_wrong_input_folder_is_one_error_in_few_lines(tmp_path: Path):
