@@ -79,7 +79,8 @@ def _read_sums(session: requests.Session, base_url: str, sums: Path, patience: P
         errors="replace"
     )
     hashes = read_sums(text)
-    if missing := [table for table in TABLES if TABLE_FILES[table] not in hashes]:  # dictionaries are optional
+    missing = [table for table in TABLES if TABLE_FILES[table] not in hashes]  # dictionaries are optional
+    if missing:
         discard(sums)
         raise InputError(
             f"{redact_url(base_url)}: its {SUMS} lists no {', '.join(missing)} under hosp. Give the address of the "
