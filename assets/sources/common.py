@@ -10,7 +10,7 @@ from assets.resources import Workspace
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import RAW, WITHOUT_SPLITS, cached_step
-from pipelines.inputs.steps import SourceSteps, keep_synthetic, steps_class
+from pipelines.inputs.steps import SourceSteps, keep_synthetic, refuse_synthetic_over_own, steps_class
 from schemas.cards import StepCard
 from schemas.sources import SourceSpec, sources
 
@@ -53,6 +53,7 @@ def _raw(spec: SourceSpec) -> dg.AssetsDefinition:
         steps = steps_of(workspace, spec.name)
         steps.prepare()
         step = steps.step(RAW)
+        refuse_synthetic_over_own(step, steps.layout)
         card = cached_step(steps.layout, list(steps.input_files), step.reads, step.make)
         return input_result(card, **steps.locations)
 

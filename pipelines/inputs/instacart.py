@@ -44,7 +44,11 @@ class InstacartSteps(SourceSteps):
             card = instacart.inspect_raw(ready_instacart(self.settings, self.layout), self.layout)
             return card.model_copy(update={"synthetic": self.settings.instacart_dir is None})
 
-        return Step(make, made_with(self.settings))
+        return Step(
+            make,
+            made_with(self.settings),
+            synthetic_unless="" if self.settings.instacart_dir else "NEST_INSTACART_DIR",
+        )
 
     def subjects(self) -> Step:
         size = {"subjects_per_bucket": self.settings.subjects_per_bucket}

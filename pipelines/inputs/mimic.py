@@ -49,7 +49,11 @@ class MimicSteps(SourceSteps):
             card = mimic.inspect_raw(ready_mimic(self.settings, self.layout), self.layout)
             return card.model_copy(update={"synthetic": self.settings.mimic_dir is None})
 
-        return Step(make, made_with(self.settings))
+        return Step(
+            make,
+            made_with(self.settings),
+            synthetic_unless="" if self.settings.mimic_dir else "NEST_MIMIC_DIR",
+        )
 
     def subjects(self) -> Step:
         rules, size = self.settings.rules, {"subjects_per_bucket": self.settings.subjects_per_bucket}

@@ -102,13 +102,14 @@ class PcornetSteps(SourceSteps):
     def raw(self) -> Step:
         settings = self.settings
 
+        is_synthetic = settings.pcornet_dir is None and settings.pcornet_database is None
+
         def make() -> StepCard:
             tables = ready_pcornet(settings, self.layout)
             card = pcornet.inspect_raw(tables, self.layout, settings.allowed_birth_dates)
-            is_synthetic = settings.pcornet_dir is None and settings.pcornet_database is None
             return card.model_copy(update={"synthetic": is_synthetic})
 
-        return Step(make, made_with(settings))
+        return Step(make, made_with(settings), synthetic_unless="NEST_PCORNET_DIR" if is_synthetic else "")
 
     def subjects(self) -> Step:
         source, rules = self.source, self.settings.rules

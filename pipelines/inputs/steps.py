@@ -12,7 +12,7 @@ import polars as pl
 from pipelines.corpus import build as corpus
 from pipelines.reading.code_names import find_dictionaries, write_code_names
 from schemas.cards import StepCard
-from schemas.errors import ContractError, NestError
+from schemas.errors import ContractError, InputError, NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
 from schemas.sources import SourceSpec
@@ -26,6 +26,9 @@ class Step:
     reads: Mapping[str, Any] = field(default_factory=dict)  # the settings and rules its output depends on
     also_writes: tuple[Path, ...] = ()  # beside the table of its name
     reads_splits: bool = True  # False: another split of the same patients changes nothing
+    synthetic_unless: str = (
+        ""  # of `raw` where it makes synthetic data: the setting that would name a user's own
+    )
 
 
 class SourceSteps(ABC):
@@ -102,6 +105,28 @@ def keep_synthetic(settings: Settings, layout: Layout) -> Settings:
         return settings
     names = made_with.keys() & type(settings).model_fields.keys() - settings.model_fields_set
     return settings.model_copy(update={name: made_with[name] for name in names})
+
+
+def refuse_synthetic_over_own(step: Step, layout: Layout) -> None:
+    """Refuse to make synthetic data in a folder whose tables were made from a user's own input.
+
+    A run started without the settings of the runs before would replace all that was made from that input.
+
+    Raises:
+        InputError: it would.
+    """
+    if not step.synthetic_unless:
+        return
+    for name in ("raw", "subjects"):
+        try:
+            is_synthetic = StepCard.read(layout.cards, name).synthetic
+        except ContractError:  # there is none yet, or it is damaged
+            continue
+        if not is_synthetic:
+            raise InputError(
+                f"{layout.root}: its tables were made from an input of your own, and this run would put synthetic data "
+                f"in their place. Set {step.synthetic_unless} as before, or NEST_DATA_DIR to another folder."
+            )
 
 
 def steps_class(spec: SourceSpec) -> type[SourceSteps]:

@@ -177,3 +177,12 @@ def test_run_without_settings_keeps_the_synthetic_data_of_the_folder(tmp_path: P
     assert admissions.read_bytes() == patients_of_the_first
     assert materialize(Workspace(data_dir=str(tmp_path), synthetic_patients=13), "mimic_raw") == {"mimic_raw"}
     assert admissions.read_bytes() != patients_of_the_first
+
+
+def test_synthetic_data_never_replace_what_was_made_from_tables_of_a_user(hospital, tmp_path: Path):
+    data = tmp_path / "data" / "mimic"
+    hospital()
+    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    message = "an input of your own, and this run would put synthetic data .* Set NEST_MIMIC_DIR as before"
+    assert_refused(Workspace(data_dir=str(tmp_path / "data"), synthetic_patients=12), "mimic_raw", message)
+    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before

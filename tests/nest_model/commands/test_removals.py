@@ -103,7 +103,7 @@ def test_removing_the_telling_kind_costs_more_than_random_events(results):
     assert abs(noise["loss"]["auroc"]["value"]) < 0.1
     assert noise["beyond"]["auroc"]["high"] < 0, "random events include the sign"
     sentence = removal_summary(results)
-    assert "than without as many random events: MED, +" in sentence
+    assert "than without as many random events: Drugs, +" in sentence
     assert "It loses less without: LAB, −" in sentence
 
 

@@ -138,7 +138,7 @@ def test_message_names_failed_rules_with_their_columns(tmp_path: Path) -> None:
     assert result.message("WARN") == "subjects: all 5 usual expectations hold on 31 rows."
     first = result.markdown().splitlines()[2]
     assert first.startswith(
-        "| ✗ | ERROR | subject id is unique | subject_id | expect_column_values_to_be_unique |"
+        "| ✗ | required | subject id is unique | subject_id | expect_column_values_to_be_unique |"
     )
 
 
