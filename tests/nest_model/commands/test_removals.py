@@ -104,7 +104,7 @@ def test_removing_the_telling_kind_costs_more_than_random_events(results):
     assert noise["beyond"]["auroc"]["high"] < 0, "random events include the sign"
     sentence = removal_summary(results)
     assert "than without as many random events: Drugs, +" in sentence
-    assert "It loses less without: LAB, −" in sentence
+    assert "It loses less without: Laboratory values, −" in sentence
 
 
 def test_loss_equals_the_difference_to_shards_without_the_events(world, finetuned_run, results, tmp_path):

@@ -128,7 +128,7 @@ def test_a_fresh_model_has_predictions_and_no_probe(world, pretrained_folder, tm
     config = json.loads((root / "model" / "config.json").read_text())
     assert config["training"]["start"] == "fresh"
     card = (root / "model" / "README.md").read_text()
-    assert "\n# NEST, without pretraining\n" in card
+    assert "\n# NEST, without pretraining" in card
     assert "probe.safetensors" not in card
 
 
