@@ -14,6 +14,7 @@ import dagster as dg
 from dagster._core.errors import DagsterPipesExecutionError
 from sqlalchemy.exc import SQLAlchemyError
 
+from assets.runtime.growing_file import GrowingFile
 from schemas.errors import NestError
 from schemas.io.progress import METRICS_MARK, progress_line
 
@@ -71,7 +72,7 @@ class _MetricsTail:
     def __init__(self, context: dg.AssetExecutionContext, file: Path) -> None:
         self._context = context
         self._file = file
-        self._position = file.stat().st_size if file.exists() else 0
+        self._events = GrowingFile(file)
         self._history_is_writable = True
         self.last: dict[str, dict[str, Any]] = {}
 
@@ -92,15 +93,8 @@ class _MetricsTail:
         self._read_new_lines()
 
     def _read_new_lines(self) -> None:
-        if not self._file.exists():
-            return
-        with self._file.open("rb") as stream:
-            stream.seek(self._position)
-            for line in stream:
-                if not line.endswith(b"\n"):  # half written: left for the next poll
-                    break
-                self._position += len(line)
-                self._handle(json.loads(line))
+        for line in self._events.new_lines():
+            self._handle(json.loads(line))
 
     def _handle(self, event: dict[str, Any]) -> None:
         self.last[event["event"]] = event

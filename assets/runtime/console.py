@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import dagster as dg
 
+from assets.runtime.growing_file import GrowingFile
 from assets.runtime.step_cache import UNCHANGED
 from schemas.io.progress import METRICS_MARK, format_seconds, is_progress
 from schemas.layout import LOGS
@@ -132,7 +133,7 @@ class Console:
         self._unchanged: set[str] = set()  # steps that had nothing to do again
         self._with_error: set[str] = set()  # steps of which an error was printed
         self._began = self._printed_at = clock()
-        self._position = file.stat().st_size if file.exists() else 0
+        self._log = GrowingFile(file)
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -217,16 +218,9 @@ class Console:
 
     def _read(self) -> None:
         """Read what the steps have written since: warnings and errors are printed, of the rest the last is kept."""
-        if not self._file.exists():
-            return
-        with self._file.open("rb") as stream:
-            stream.seek(self._position)
-            for line in stream:
-                if not line.endswith(b"\n"):  # half written: left for the next time
-                    break
-                self._position += len(line)
-                if match := _LINE.match(line.decode(errors="replace")):
-                    self._hear(**match.groupdict())
+        for line in self._log.new_lines():
+            if match := _LINE.match(line.decode(errors="replace")):
+                self._hear(**match.groupdict())
 
     def _hear(self, level: str, step: str, message: str) -> None:
         running = self._running.get(step)

@@ -1,4 +1,4 @@
-"""The page of a comparison: the same numbers as its text, with curves and intervals drawn."""
+"""The page of a comparison: the same numbers as its text, with curves and intervals figure_by_title."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,18 +25,18 @@ CURVES = {
 def render(comparison: Mapping[str, Any]) -> str:
     """Return the page as one self-contained file."""
     comparison = {"points": []} | dict(comparison)
-    drawn = {**_curves(comparison), **_intervals(comparison)}
+    figure_by_title = {**_curves(comparison), **_intervals(comparison)}
     return template("comparison.html.j2", "nest_model.comparison").render(
         comparison=comparison,
         validation=validation_rows(comparison),
         scores=score_rows(comparison),
-        pictures=[Markup(figures.svg(figure, alt=title)) for title, figure in drawn.items()],
+        pictures=[Markup(figures.svg(figure, alt=title)) for title, figure in figure_by_title.items()],
     )
 
 
 def _curves(comparison: Mapping[str, Any]) -> dict[str, Figure]:
     """Return a figure for each metric that two runs have over their epochs."""
-    drawn = {}
+    figure_by_title = {}
     for name, title in CURVES.items():
         lines = {
             run: points
@@ -44,20 +44,20 @@ def _curves(comparison: Mapping[str, Any]) -> dict[str, Figure]:
             for points in series(history, {name: run}).values()
         }
         if len(lines) > 1:
-            drawn[title] = figures.training_curve(lines, title=title, y=title)
-    return drawn
+            figure_by_title[title] = figures.training_curve(lines, title=title, y=title)
+    return figure_by_title
 
 
 def _intervals(comparison: Mapping[str, Any]) -> dict[str, Figure]:
     """Return a figure for each of the first two metrics: a dot and its interval for each run."""
     cells = comparison["scores"]
-    drawn = {}
+    figure_by_title = {}
     for metric, name in list(comparison["metrics"].items())[:2]:
         scored = {run: cell for run, cell in cells.items() if metric in cell}
         task = {"title": name, "cells": scored}
         if len(scored) > 1 and any(cell[metric]["value"] is not None for cell in scored.values()):
             rows = [{"name": run, "title": run} for run in scored]
-            drawn[name] = pictures.scores(
+            figure_by_title[name] = pictures.scores(
                 [task], rows, metric=metric, words=f"{name[:-2]}, 95 % interval over patients"
             )
-    return drawn
+    return figure_by_title

@@ -96,9 +96,9 @@ def calibration(scores: pa.Table, labels: Path) -> Calibration | None:
 
     None where fewer than eleven patients have the outcome, or fewer than eleven have not.
     """
-    known = pq.read_table(verified(labels), columns=["subject_id", "index_encounter", "label"])
-    known = known.rename_columns(["subject_id", "encounter_id", "label"])
-    joined = scores.join(known, ["subject_id", "encounter_id"], join_type="inner")
+    outcomes = pq.read_table(verified(labels), columns=["subject_id", "index_encounter", "label"])
+    outcomes = outcomes.rename_columns(["subject_id", "encounter_id", "label"])
+    joined = scores.join(outcomes, ["subject_id", "encounter_id"], join_type="inner")
     outcome = joined["label"].to_numpy(zero_copy_only=False).astype(bool)
     subjects = joined["subject_id"].to_numpy()
     if min(len(np.unique(subjects[outcome])), len(np.unique(subjects[~outcome]))) < SMALLEST_SHOWN:

@@ -45,14 +45,14 @@ def thresholds_from(validation: Predictions, by_user: Sequence[float] = ()) -> l
     truth, probability = validation.truth[:, 0], validation.probability[:, 0]
     if not is_curve_disclosable(truth, validation.subject_id):
         return []
-    chosen = [
+    thresholds = [
         Threshold(f"{_percent(share)} sensitivity", _least_of_top(probability[truth], share))
         for share in SENSITIVITIES
     ]
-    chosen += [
+    thresholds += [
         Threshold(f"alerts on {_percent(share)}", _least_of_top(probability, share)) for share in ALERT_RATES
     ]
-    return chosen
+    return thresholds
 
 
 def _percent(share: float) -> str:

@@ -100,10 +100,10 @@ def _curve(
     for k in shot_counts:
         by_draw = []
         for draw in draws_of(k, draws):
-            drawn = shots(task.table, k, draw, task.seed)
+            sample = shots(task.table, k, draw, task.seed)
             name = ALL if k is None else str(k)
-            probability = system(task, drawn, k is None, folder / f"{name}_{draw}")
-            by_draw.append(_test_predictions(drawn, probability))
+            probability = system(task, sample, k is None, folder / f"{name}_{draw}")
+            by_draw.append(_test_predictions(sample, probability))
         first = by_draw[0].with_seeds(by_draw[1:])
         scores = score_predictions(first, Resamples.of(first.subject_id), metrics=METRICS)
         curve[ALL if k is None else str(k)] = {metric: value.json() for metric, value in scores.items()}
@@ -114,12 +114,12 @@ def _curve(
     return curve
 
 
-def _test_predictions(drawn: Labels, probability: np.ndarray) -> Predictions:
-    test = np.flatnonzero(drawn.split == SPLIT)
-    rows = drawn.take(test)
-    classes = classes_of(drawn.task)
+def _test_predictions(sample: Labels, probability: np.ndarray) -> Predictions:
+    test = np.flatnonzero(sample.split == SPLIT)
+    rows = sample.take(test)
+    classes = classes_of(sample.task)
     return Predictions(
-        task=drawn.task,
+        task=sample.task,
         classes=classes,
         model="few_shot",
         subject_id=rows.subject_id,

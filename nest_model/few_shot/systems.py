@@ -91,10 +91,10 @@ class Task:
             ).numpy()
         return vectors
 
-    def places(self, drawn: Labels) -> np.ndarray:
+    def places(self, sample: Labels) -> np.ndarray:
         """Return the rows of this table that a draw has."""
         keys = {key: place for place, key in enumerate(_keys(self.table))}
-        return np.array([keys[key] for key in _keys(drawn)])
+        return np.array([keys[key] for key in _keys(sample)])
 
 
 def _keys(labels: Labels) -> list[tuple[int, int, int]]:
@@ -102,42 +102,42 @@ def _keys(labels: Labels) -> list[tuple[int, int, int]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def frozen(task: Task, drawn: Labels, is_whole: bool, folder: Path) -> np.ndarray:
+def frozen(task: Task, sample: Labels, is_whole: bool, folder: Path) -> np.ndarray:
     """Return probabilities of a logistic regression on the frozen encoder's vectors."""
-    vectors = task.vectors[task.places(drawn)]
+    vectors = task.vectors[task.places(sample)]
     options = {} if is_whole else {"strengths": STRENGTHS}
-    probe, _ = fit_probe(drawn, vectors, seed=task.seed, **options)
-    return probe.probabilities(vectors, drawn.task)[:, 0]
+    probe, _ = fit_probe(sample, vectors, seed=task.seed, **options)
+    return probe.probabilities(vectors, sample.task)[:, 0]
 
 
-def logistic(task: Task, drawn: Labels, is_whole: bool, folder: Path) -> np.ndarray:
+def logistic(task: Task, sample: Labels, is_whole: bool, folder: Path) -> np.ndarray:
     """Return probabilities of a logistic regression on counts."""
     options = {} if is_whole else {"strengths": STRENGTHS}
     fit = fit_logistic(
-        drawn, task.counts[task.places(drawn)], seed=task.seed, telemetry=task.telemetry, **options
+        sample, task.counts[task.places(sample)], seed=task.seed, telemetry=task.telemetry, **options
     )
     return fit.probability[:, 0]
 
 
-def lightgbm(task: Task, drawn: Labels, is_whole: bool, folder: Path) -> np.ndarray:
+def lightgbm(task: Task, sample: Labels, is_whole: bool, folder: Path) -> np.ndarray:
     """Return probabilities of boosted trees on counts; with few rows a leaf may hold one."""
-    features = task.counts[task.places(drawn)]
-    rows = int(np.count_nonzero(drawn.split == "train"))
+    features = task.counts[task.places(sample)]
+    rows = int(np.count_nonzero(sample.split == "train"))
     leaf = boosting.MIN_ROWS if is_whole else max(1, min(boosting.MIN_ROWS, rows // FEWEST_IN_A_LEAF))
     grid = [{"min_data_in_leaf": leaf} | dict(point) for point in boosting.GRIDS["bool"]]
-    model = boosting.fit(drawn, features, grid=grid, seed=task.seed, telemetry=task.telemetry)
+    model = boosting.fit(sample, features, grid=grid, seed=task.seed, telemetry=task.telemetry)
     return boosting.probabilities(model.boosters, features)[:, 0]
 
 
 def finetuned(finetune: FineTune) -> Callable[[Task, Labels, bool, Path], np.ndarray]:
     """Return the system that fine-tunes the pretrained model on each draw, in a folder of its own."""
 
-    def probability(task: Task, drawn: Labels, is_whole: bool, folder: Path) -> np.ndarray:
+    def probability(task: Task, sample: Labels, is_whole: bool, folder: Path) -> np.ndarray:
         schema = labels_schema("bool")
-        table = pq.read_table(task.file, columns=schema.names).take(pa.array(task.places(drawn)))
+        table = pq.read_table(task.file, columns=schema.names).take(pa.array(task.places(sample)))
         labels = folder / "labels.parquet"
         write_table(
-            table, labels, schema, made_by="few-shot", metadata={"task": drawn.task.model_dump_json()}
+            table, labels, schema, made_by="few-shot", metadata={"task": sample.task.model_dump_json()}
         )
         file = folder / "predictions" / "predictions.parquet"
         finetune(labels, folder, file)

@@ -67,9 +67,9 @@ def _at_which_threshold(details: Mapping[str, Any]) -> str:
     point = (of_sensitivity or points)[0]  # the highest of them
     sensitivity, ppv = (rounded(point[name]) for name in ("sensitivity", "ppv"))
     alerts = rounded(point["alerts_per_100"], 1)
-    chosen = "" if point["rule"] == BY_USER else f", chosen on validation patients for {point['rule']}"
+    origin = "" if point["rule"] == BY_USER else f", chosen on validation patients for {point['rule']}"
     return (
-        f"NEST from a probability of {point['threshold']:.4g} on{chosen}: on test patients sensitivity "
+        f"NEST from a probability of {point['threshold']:.4g} on{origin}: on test patients sensitivity "
         f"{sensitivity}, PPV {ppv}, {alerts} alerts per 100 predictions."
     )
 

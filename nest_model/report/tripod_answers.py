@@ -159,7 +159,7 @@ def _methods(
     rules = sorted(
         {point["rule"] for points in details.get("operating_points", {}).values() for point in points}
     )
-    chosen = "" if details.get("thresholds_by_user") else ", chosen on validation patients"
+    origin = "" if details.get("thresholds_by_user") else ", chosen on validation patients"
     label_type = task["label_type"]
     scores = ", ".join(name[:-2] for name in metric_names(label_type).values())
     return {
@@ -186,7 +186,7 @@ def _methods(
         15: Answer(
             [
                 f"The models return {_RETURNED[label_type]}.",
-                *([f"Thresholds: {'; '.join(rules)}{chosen}."] if rules else []),
+                *([f"Thresholds: {'; '.join(rules)}{origin}."] if rules else []),
             ]
             if task["models"]
             else [],
@@ -285,12 +285,12 @@ def _specifications(layout: Layout, cohort: str) -> list[str]:
     for name in COMPARED:
         folder = layout.model(f"{cohort}_{name}")
         if is_written(folder / "config.json"):
-            chosen = _chosen(folder, name)
-            sentences.append(f"{LABELS[name]}: `models/{folder.name}`, with its card `README.md`{chosen}.")
+            settings = _tuned_settings(folder, name)
+            sentences.append(f"{LABELS[name]}: `models/{folder.name}`, with its card `README.md`{settings}.")
     return sentences
 
 
-def _chosen(folder: Path, name: str) -> str:
+def _tuned_settings(folder: Path, name: str) -> str:
     if name == "lightgbm":
         point = json.loads(verified(folder / "config.json").read_text())["grid_point"]
         return f"; chosen settings {json.dumps(point)}"

@@ -51,7 +51,7 @@ def followed(
     capsys.readouterr()
     seconds = iter(range(0, 10_000, 20))
     steps = Console(log_file("chain", result.run_id), 4, clock=lambda: float(next(seconds)))
-    steps._position = 0  # the run is over
+    steps._log.position = 0  # the run is over
     for event in result.all_events:
         steps.handle(event)
         if event.is_step_start and event.step_key == "mimic_nest":
