@@ -204,7 +204,7 @@ def audit_checks(source: str, cohort: str) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(name=f"{asset}_checks", specs=specs, can_subset=True)
     @with_clear_errors
     def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
-        layout = workspace.layout(source)
+        layout = workspace.experiment_layout(source)
         audit = LeakAudit.read(layout.leak_audit(cohort)).in_words(CodeNames.read(layout.code_names))
         for name, findings, severity in (
             ("future_changes_nothing", audit.failures, dg.AssetCheckSeverity.ERROR),
@@ -242,7 +242,7 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(name=f"{asset}_checks", specs=specs, can_subset=True)
     @with_clear_errors
     def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
-        judgement = Judgement.read(workspace.layout(source).model(asset))
+        judgement = Judgement.read(workspace.experiment_layout(source).model(asset))
         for name, sentences in (
             ("learnt_more_than_a_constant", judgement.not_learnt),
             ("can_be_judged", judgement.not_judged),
@@ -270,7 +270,7 @@ def evidence_check(source: str) -> dg.AssetChecksDefinition:
     )
     @with_clear_errors
     def every_cell_was_made(workspace: Workspace) -> dg.AssetCheckResult:
-        folder = workspace.layout(source).report(f"{source}_evidence")
+        folder = workspace.experiment_layout(source).report(f"{source}_evidence")
         metrics = json.loads(verified(folder / "metrics.json").read_text())
         faults = [
             f"{row['title']}: {row['pretraining']['failure']}"

@@ -106,9 +106,10 @@ def build(folder: Path) -> dg.Definitions:
 
 
 def scores_new_patients() -> bool:
-    """Return whether there are patients to score each night: whether their folder is set."""
+    """Return whether patients are scored each night: their folder is set, and the models are those of no experiment."""
     try:
-        return Settings(mimic_dir=None).new_mimic_dir is not None
+        settings = Settings(mimic_dir=None)
+        return settings.new_mimic_dir is not None and settings.experiment is None
     except NestError:  # refused when a run begins
         return False
 

@@ -25,7 +25,7 @@ from schemas.io.atomic import replace_file, write_bytes, writing
 from schemas.io.seal import unsealed
 from schemas.io.urls import redact_url
 from schemas.io.walk import leaves
-from schemas.layout import Layout
+from schemas.layout import EXPERIMENTS, Layout
 
 log = logging.getLogger("nest")
 
@@ -37,6 +37,10 @@ class StoredLayout(Layout):
     """The local copy of one source's folder, and the URL of the original."""
 
     url: str
+
+    def experiment(self, name: str) -> "StoredLayout":
+        """Return the layout of a named experiment, whose original is below that of its source."""
+        return StoredLayout(super().experiment(name).root, f"{self.url}/{EXPERIMENTS}/{name}")
 
     def pull(self) -> None:
         """Download the output of every step whose card differs from the local one; delete what the store lacks.

@@ -128,11 +128,18 @@ class Workspace(dg.ConfigurableResource["Workspace"]):
             return StoredLayout(folder, f"{url}/{source}")
         return Layout(folder)
 
+    def experiment_layout(self, source: str) -> Layout:
+        """Return where this run's models and pages lie: the source's own folder, or that of the named experiment."""
+        layout, name = self.layout(source), self.settings.experiment
+        return layout if name is None else layout.experiment(name)
+
     def pull(self, source: str) -> None:
         """Bring one source here from the object store, where the data folder is one; for a run, before its steps."""
-        layout = self.layout(source)
-        if isinstance(layout, StoredLayout):
-            layout.pull()
+        for layout in {
+            layout.root: layout for layout in (self.layout(source), self.experiment_layout(source))
+        }.values():
+            if isinstance(layout, StoredLayout):
+                layout.pull()
 
 
 def refuse_contradictions(settings: Settings) -> None:

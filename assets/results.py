@@ -37,7 +37,8 @@ def results(source: str) -> str:
         return _next_basket_results(settings)
     if source not in cohort_sources():
         raise NestError(f"{source}: has no results table; {', '.join(tabulated())} have.")
-    folder = Layout(settings.data_folder / source).report(source)
+    layout = _layout(settings.data_folder / source, settings)
+    folder = layout.report(source)
     data = redact_url(settings.store_url or str(settings.data_folder))
     if not (folder / "metrics.json").exists():
         raise NestError(
@@ -54,8 +55,10 @@ def results(source: str) -> str:
             f"Preset:      {metrics['preset']}, seed {seed}"
             + (f"; tasks with {max(seeds_per_task)} seeds" if seeds_per_task else ""),
             f"Data:        {data}",
+            *([f"Experiment:  {settings.experiment}"] if settings.experiment else []),
             f"Report:      {folder / 'report.html'}",
             f"In the UI:   {command(settings, 'make ui')}, then http://127.0.0.1:3000",
+            *_other_experiments(layout, settings, f"{next(iter(metrics['tasks']), source)}_nest"),
             *(["", "Cohort files to mend, from which nothing was made:", *to_mend] if to_mend else []),
         ]
     )
@@ -64,7 +67,9 @@ def results(source: str) -> str:
 def _next_basket_results(settings: Settings) -> str:
     from nest_model.next_set.page import text_table  # matplotlib: only where it is asked for
 
-    folder = Layout(settings.data_folder / "instacart").next_basket_report(settings.instacart_question)
+    folder = _layout(settings.data_folder / "instacart", settings).next_basket_report(
+        settings.instacart_question
+    )
     if not (folder / "metrics.json").exists():
         raise NestError(
             f"{folder / 'metrics.json'}: no results yet; run `.venv/bin/dagster job execute -j instacart_full`."
@@ -93,9 +98,10 @@ def cohorts_to_mend(source: str, metrics: Mapping[str, Any], folder: Path = COHO
 
 
 def command(settings: Settings, line: str) -> str:
-    """Return a command with this data folder set, so that it uses its run history."""
+    """Return a command with this data folder and experiment set, so that it uses their run history."""
     data = redact_url(settings.store_url or str(settings.data_folder))
     default = Path(os.environ.get("DAGSTER_HOME", "")).resolve() / "data"
+    line = f"NEST_EXPERIMENT={settings.experiment} {line}" if settings.experiment else line
     return line if data == str(default) else f"NEST_DATA_DIR={shlex.quote(data)} {line}"
 
 
@@ -110,12 +116,15 @@ def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
         One line, or None where all that was made says itself how it is used: what was fetched.
     """
     data = redact_url(settings.store_url or str(settings.data_folder))
-    ends = _pages(assets) | {
-        "instacart_next_basket": Layout(Path("instacart")).next_basket_report(settings.instacart_question)
+    ends = _pages(assets, settings) | {
+        "instacart_next_basket": _layout(Path("instacart"), settings).next_basket_report(
+            settings.instacart_question
+        )
         / "report.html",
         "mimic_meds": Layout(Path("mimic")).meds,
         **{
-            f"{source}_evidence_page": Layout(Path(source)).report(f"{source}_evidence") / "report.html"
+            f"{source}_evidence_page": _layout(Path(source), settings).report(f"{source}_evidence")
+            / "report.html"
             for source in cohort_sources()
         },
     }
@@ -124,11 +133,30 @@ def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
     return f"done; see {', '.join(f'{data}/{place}' for place in places)}" if places else None
 
 
-def _pages(assets: Mapping[str, str]) -> dict[str, Path]:
+def _layout(folder: Path, settings: Settings) -> Layout:
+    """Return the layout of the models and pages of a source: its own, or the named experiment's."""
+    return Layout(folder).experiment(settings.experiment) if settings.experiment else Layout(folder)
+
+
+def _other_experiments(layout: Layout, settings: Settings, model: str) -> list[str]:
+    """Return lines on how a source's experiments are compared with what is shown; none if there are no others."""
+    others = [name for name in layout.experiments if name != settings.experiment]
+    if not others:
+        return []
+    folders = (layout.model(model), layout.of_source.experiment(others[0]).model(model))
+    compared = " ".join(shlex.quote(str(folder)) for folder in folders)
+    return [
+        "",
+        f"Experiments: {', '.join(others)}. To compare two models:",
+        f"             .venv/bin/python -m nest_model compare {compared}",
+    ]
+
+
+def _pages(assets: Mapping[str, str], settings: Settings) -> dict[str, Path]:
     """Return the pages of these reports; those of cohorts only where the report over all of them was not made."""
     reports = {asset: source for asset, source in assets.items() if asset.endswith("_report")}
     return {
-        asset: Layout(Path(source)).report(asset.removesuffix("_report")) / "report.html"
+        asset: _layout(Path(source), settings).report(asset.removesuffix("_report")) / "report.html"
         for asset, source in reports.items()
         if asset == f"{source}_report" or f"{source}_report" not in reports
     }

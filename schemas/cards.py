@@ -12,6 +12,7 @@ from schemas.io import seal
 from schemas.io.atomic import flush, write_text
 from schemas.io.hashing import file_sha256
 from schemas.io.walk import leaves
+from schemas.layout import source_folder
 
 UNMAPPED = ("NoDx", "NoPCS", "not_in_gem")
 """Reasons that extraction notes for codes without a token, and that the card of the shards counts as dropped."""
@@ -168,7 +169,7 @@ class StepCard(BaseModel):
             ContractError: the card is missing or invalid; the message names the asset that writes it.
         """
         path = StepCard.path(folder, step)
-        asset = asset_of(step, folder.parent.name)
+        asset = asset_of(step, source_folder(folder.parent).name)
         try:
             return cls.model_validate_json(seal.unsealed(path.read_text()))
         except FileNotFoundError:

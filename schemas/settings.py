@@ -19,6 +19,7 @@ SECRETS = ("NEST_SITE_SALT",)
 """Settings whose value is never displayed."""
 
 WEB = r"^https?://"
+EXPERIMENT = r"^[a-z][a-z0-9_]{0,39}$"
 # database credentials, which are not part of the settings object, so that displaying settings cannot reveal them
 ELSEWHERE = (
     "NEST_DB_USER",
@@ -211,6 +212,13 @@ class Settings(BaseSettings):
         "",
         description="Cohorts of the table of evidence, separated by commas, e.g. `mimic_mortality,my_cohort`. Empty: "
         "the paper's five.",
+    )
+    experiment: str | None = Field(
+        None,
+        pattern=EXPERIMENT,
+        description="Name of an experiment: its models and pages go to `<source>/experiments/<name>/` of the data "
+        "folder, and its runs have a history of their own, so that it stands beside others; tables and labels are "
+        "shared. What would be exactly the same as without a name is copied. Unset: the source's own models.",
     )
     dask_scheduler: str | None = Field(
         None,

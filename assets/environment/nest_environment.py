@@ -55,7 +55,7 @@ def defaults(root: Path, data_dir: str) -> dict[str, str]:
         **dict.fromkeys(_MODULE_VARIABLES, "assets.definitions"),
         **dict.fromkeys(_FOLDER_VARIABLES, str(root)),
         "DAGSTER_HOME": str(root),
-        "DAGSTER_NEST_STORAGE": str(history_folder(root, data_dir)),
+        "DAGSTER_NEST_STORAGE": str(history_folder(root, data_dir, os.environ.get("NEST_EXPERIMENT"))),
         "NEST_DATA_DIR": data_dir,
         **dict([_LAST_LINES]),
     }
@@ -66,8 +66,12 @@ def checkout_above(folder: Path) -> Path | None:
     return next((path for path in (folder, *folder.parents) if _is_checkout(path)), None)
 
 
-def history_folder(root: Path, data_dir: str) -> Path:
-    """Return the history folder of a data folder or URL; a history inside the checkout moves with it."""
+def history_folder(root: Path, data_dir: str, experiment: str | None = None) -> Path:
+    """Return the history folder of a data folder or URL; a history inside the checkout moves with it.
+
+    Args:
+        experiment: a named experiment, whose runs have a history of their own.
+    """
     from zlib import crc32  # the hash that is cheapest to import at every start
 
     if "://" in data_dir:
@@ -77,7 +81,13 @@ def history_folder(root: Path, data_dir: str) -> Path:
         name, address = path.name, os.path.relpath(path, root) if path.is_relative_to(root) else str(path)
     # SQLAlchemy reads `?` and `%20` in the path of a database as parts of an address
     name = "".join(letter if letter.isalnum() or letter in "._- " else "_" for letter in name)
-    return root / ".dagster" / f"{name}-{crc32(address.encode(errors='surrogateescape')):08x}"
+    folder = root / ".dagster" / f"{name}-{crc32(address.encode(errors='surrogateescape')):08x}"
+    # a name that is none is refused when the settings are read
+    return (
+        folder.with_name(f"{folder.name}.{experiment}")
+        if experiment and experiment.isidentifier()
+        else folder
+    )
 
 
 def _checkout(parent_root: str | None) -> Path | None:

@@ -62,7 +62,7 @@ def finetuning_asset(source: str, cohort: str) -> dg.AssetsDefinition:
     def nest(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
-        layout, settings = workspace.layout(source), workspace.settings
+        layout, settings = workspace.experiment_layout(source), workspace.settings
         options: dict[str, Any] = {"seed": settings.seed, "threads": 1}  # two steps run at the same time
         options |= FineTuningOptions.from_text(settings.finetuning).flags()
         # does not depend on the further seeds, nor on the pretrained weights, which the training itself compares
@@ -93,7 +93,7 @@ def lightgbm_asset(source: str, cohort: str) -> dg.AssetsDefinition:
     def fit_lightgbm(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
-        layout, settings = workspace.layout(source), workspace.settings
+        layout, settings = workspace.experiment_layout(source), workspace.settings
         options = {"seed": settings.seed, **seed_flags(settings)}
         paths = {"vocab": layout.vocab}
         return _task_model(context, pipes, layout, "lightgbm", cohort, "lightgbm", options, paths)
@@ -139,7 +139,7 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
     def fit_yardsticks(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
-        layout, settings = workspace.layout(source), workspace.settings
+        layout, settings = workspace.experiment_layout(source), workspace.settings
         options: dict[str, Any] = {"seed": settings.seed, "which": settings.yardsticks}
         paths = {
             "vocab": layout.vocab,
@@ -225,7 +225,7 @@ def leak_audit_asset(source: str, cohort: str) -> dg.AssetsDefinition:
     def audit(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
-        layout, options = workspace.layout(source), {"seed": workspace.settings.seed}
+        layout, options = workspace.experiment_layout(source), {"seed": workspace.settings.seed}
         file = layout.leak_audit(cohort)
         paths = {"labels": layout.labels(cohort), "seqset": layout.seqset, "vocab": layout.vocab}
 

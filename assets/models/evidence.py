@@ -101,7 +101,7 @@ def pretraining_asset(source: str, row: Row) -> dg.AssetsDefinition:
         own_flags = {"threads": 1, **row.pretraining_flags(of_nest, preset)}  # two steps run at the same time
         name = Names(source).pretrained(row)
         card = pretrain(context, workspace, pipes, source, name, own_flags, failures_are_results=True)
-        return pretraining_result(workspace.layout(source).model(name), card)
+        return pretraining_result(workspace.experiment_layout(source).model(name), card)
 
     return pretrained
 
@@ -127,7 +127,7 @@ def cell_asset(source: str, row: Row, task: str) -> dg.AssetsDefinition:
     def cell(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
-        layout = workspace.layout(source)
+        layout = workspace.experiment_layout(source)
         card = _make_cell(context, workspace, pipes, layout, source, row, task)
         name, files = Names(source).cell(row, task), {}
         if not card.failure:  # else the folders may hold an earlier model
@@ -214,7 +214,7 @@ def page_asset(source: str, rows: Sequence[Row], tasks: Sequence[str]) -> dg.Ass
     ) -> dg.MaterializeResult[Any]:
         from nest_model.evidence import page  # matplotlib: only where it draws
 
-        layout = workspace.layout(source)
+        layout = workspace.experiment_layout(source)
         out = layout.report(f"{source}_evidence")
         contents = {"rows": ",".join(row.name for row in rows), "tasks": ",".join(tasks)}
 

@@ -68,7 +68,8 @@ def system_asset(name: str) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
         steps = steps_of(workspace, SOURCE)
-        layout, settings, raw = steps.layout, steps.settings, steps.locations["found_in"]
+        settings, raw = steps.settings, steps.locations["found_in"]
+        layout = workspace.experiment_layout(SOURCE)
         out = layout.next_baskets(settings.instacart_question) / name
         options = system_options(system, settings)
         paths: dict[str, Path] = {"baskets": layout.baskets, "subjects": layout.subjects, "raw": raw}
@@ -111,7 +112,7 @@ def comparison_asset() -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult[Any]:
         from nest_model.next_set import page  # matplotlib: only where it draws
 
-        layout, settings = workspace.layout(SOURCE), workspace.settings
+        layout, settings = workspace.experiment_layout(SOURCE), workspace.settings
         out = layout.next_basket_report(settings.instacart_question)
 
         def make() -> StepCard:

@@ -60,7 +60,7 @@ def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg
     ) -> dg.MaterializeResult[Any]:
         options = {"threads": 2, **flags_of_nest(workspace.settings, model)}
         card = pretrain(context, workspace, pipes, source, f"{source}_nest", options)
-        return pretraining_result(workspace.layout(source).model(f"{source}_nest"), card)
+        return pretraining_result(workspace.experiment_layout(source).model(f"{source}_nest"), card)
 
     return nest
 
@@ -88,7 +88,7 @@ def pretrain(
         options: flags that the result depends on.
         failures_are_results: a failed training has a card that says why, instead of ending the run.
     """
-    layout, settings = workspace.layout(source), workspace.settings
+    layout, settings = workspace.experiment_layout(source), workspace.settings
     out = layout.model(name)
     options = {"model": settings.model, "seed": settings.seed, **options}
     gpu = {"gpu": settings.model == "auto" and has_gpu()}

@@ -11,6 +11,7 @@ from assets.models.common import RESEARCH_TEAM, flags, metrics_metadata, result_
 from assets.resources import Workspace
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
+from assets.runtime.experiments import cards_of
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import ALSO_READS, cached_step, input_contents
 from schemas.cards import COHORT_STEPS, StepCard
@@ -89,7 +90,7 @@ def _page_asset(
     ) -> dg.MaterializeResult[Any]:
         from nest_model.report import previews
 
-        layout = workspace.layout(source)
+        layout = workspace.experiment_layout(source)
         ready = [cohort for cohort in cohorts if not _missing_steps(layout, cohort)] or cohorts
         for cohort in sorted({*cohorts} - {*ready}):
             context.log.warning(
@@ -121,10 +122,10 @@ def _page_asset(
 def _missing_steps(layout: Layout, cohort: str) -> list[str]:
     """Return the assets that a page on a cohort reads and that were not made yet."""
     steps = (f"{cohort}_{step}" for step in COHORT_STEPS if step != "report")
-    return [step for step in steps if not StepCard.path(layout.cards, step).exists()]
+    return [step for step in steps if not StepCard.path(cards_of(layout, step), step).exists()]
 
 
 def _finished_steps(layout: Layout, source: str) -> list[str]:
     """Return the steps of a source's tables that have a card; the page names those that have none."""
     steps = ("raw", *sources()[source].tables)
-    return [step for step in steps if StepCard.path(layout.cards, step).exists()]
+    return [step for step in steps if StepCard.path(layout.of_source.cards, step).exists()]

@@ -14,6 +14,7 @@ from typing import Any
 import dagster as dg
 
 from assets.object_store import StoredLayout
+from assets.runtime.experiments import cards_of, originals, take_over
 from schemas.cards import StepCard, asset_of, belongs_to_source, files_of, stamps_of, step_of
 from schemas.errors import ContractError
 from schemas.io.outputs import mark_all, read_mark
@@ -74,12 +75,11 @@ def cached_step(
         context.log.info(UNCHANGED)
         context.add_asset_metadata({"unchanged": "nothing to do: code, rules and input are as they were"})
         return card if card.stamps == stamps else _save(layout, card, stamps=stamps)
+    if layout.is_experiment and (copy := _taken_over(layout, step, key, outputs)) is not None:
+        return copy
     _mark_unmarked_folders(layout, card)
     names = [path.relative_to(layout.root).as_posix() for path in outputs if path.is_relative_to(layout.root)]
-    if isinstance(
-        layout, StoredLayout
-    ):  # in the store first, so that it never holds a card that is gone here
-        layout.withdraw(step, [output for output in (card.outputs if card else []) if output not in names])
+    _withdraw(layout, step, [output for output in (card.outputs if card else []) if output not in names])
     StepCard.remove(layout.cards, step)
     provenance = {
         "inputs": dependencies["inputs"],
@@ -87,7 +87,7 @@ def cached_step(
         "code": dependencies["code"],
         "config": config,
     }
-    inputs = [StepCard.read(layout.cards, name) for name in dependencies["inputs"]]
+    inputs = [StepCard.read(cards_of(layout, name), name) for name in dependencies["inputs"]]
     # the step `raw` reads no card: its own card says whether the input is synthetic
     is_synthetic = bool(inputs) and all(card.synthetic for card in inputs)
     with disclosing(is_synthetic):
@@ -99,6 +99,25 @@ def cached_step(
     if source and _external_stamps(layout, source) != source_stamps:
         _refuse_changed(layout)
     return _save(layout, new_card.sealed(_files(layout, outputs)), stamps=stamps)
+
+
+def _taken_over(layout: Layout, step: str, key: str, outputs: Sequence[Path]) -> StepCard | None:
+    """Copy into an experiment what its source made from the same code, settings and inputs, and return its card.
+
+    So an experiment that changes the fine-tuning alone does not pretrain again. None: the source has nothing the same.
+    """
+    source = layout.of_source
+    card = _card_or_none(source, step)
+    if card is None or card.failure or card.key != key:
+        return None
+    if card.content != card.content_of(_files(source, originals(layout, outputs))):
+        return None
+    _withdraw(layout, step, ())
+    take_over(layout, card, outputs)
+    dg.AssetExecutionContext.get().log.info(
+        f"copied from {source.root}, where it was made with the same settings"
+    )
+    return _save(layout, card)
 
 
 def _mark_unmarked_folders(layout: Layout, card: StepCard | None) -> None:
@@ -129,12 +148,12 @@ def _step_and_dependencies(
     partial: bool = False,
 ) -> tuple[str, dict[str, Any]]:
     """Return the running asset's step and everything its output depends on."""
-    context, source = dg.AssetExecutionContext.get(), layout.root.name
+    context, source = dg.AssetExecutionContext.get(), layout.source
     spec = context.assets_def.get_asset_spec(context.asset_key)
     upstream = [*(dep.asset_key.to_user_string() for dep in spec.deps), *spec.metadata.get(ALSO_READS, ())]
     steps = [step_of(asset, source) for asset in upstream if belongs_to_source(asset, source)]
     if partial:
-        steps = [step for step in steps if StepCard.path(layout.cards, step).exists()]
+        steps = [step for step in steps if StepCard.path(cards_of(layout, step), step).exists()]
     inputs = input_contents(layout, steps, only)
     dependencies = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
     return step_of(context.asset_key.to_user_string(), source), dependencies
@@ -142,6 +161,12 @@ def _step_and_dependencies(
 
 def _files(layout: Layout, outputs: Sequence[Path]) -> dict[str, str]:
     return files_of(outputs, layout.root)
+
+
+def _withdraw(layout: Layout, step: str, outputs: Sequence[str]) -> None:
+    """Remove a step's card from the object store, before the local one: a card there is never gone here."""
+    if isinstance(layout, StoredLayout):
+        layout.withdraw(step, outputs)
 
 
 def _save(layout: Layout, card: StepCard, **updates: Any) -> StepCard:
@@ -158,7 +183,7 @@ def _sha256(content: Any) -> str:
 
 def _external_stamps(layout: Layout, paths: Sequence[Path]) -> dict[str, tuple[int, ...]]:
     """Return the stamps of a user's own and of downloaded files; the output of a step is identified by its content."""
-    data_folder, downloads = layout.root.parent, layout.downloads
+    data_folder, downloads = layout.tables.parent, layout.downloads
     return stamps_of(
         path for path in paths if not path.is_relative_to(data_folder) or path.is_relative_to(downloads)
     )
@@ -189,7 +214,7 @@ def _refuse_changed(layout: Layout) -> None:
 
 
 def _raw_asset(layout: Layout) -> str:
-    return asset_of(RAW, layout.root.name)
+    return asset_of(RAW, layout.source)
 
 
 def input_contents(layout: Layout, steps: Sequence[str], only: Mapping[str, str]) -> dict[str, str]:
@@ -198,23 +223,25 @@ def input_contents(layout: Layout, steps: Sequence[str], only: Mapping[str, str]
     Raises:
         ContractError: a step was not made yet, or one of its own inputs has changed since.
     """
-    source = layout.root.name
+    source = layout.source
     if missing := [
-        asset_of(step, source) for step in sorted(steps) if not StepCard.path(layout.cards, step).exists()
+        asset_of(step, source)
+        for step in sorted(steps)
+        if not StepCard.path(cards_of(layout, step), step).exists()
     ]:
         raise ContractError(
             f"{layout.root} has no {', '.join(missing)} yet; run {source}_full once (`dagster job execute -j "
             f"{source}_full`), or materialize {missing[0]} first."
         )
-    cards = {step: StepCard.read(layout.cards, step) for step in sorted(steps)}
+    cards = {step: StepCard.read(cards_of(layout, step), step) for step in sorted(steps)}
     for step, card in cards.items():
         if not card.content:  # the card is written again, with its content, when the output is complete
-            asset = asset_of(step, layout.root.name)
+            asset = asset_of(step, layout.source)
             raise ContractError(f"{asset} was not finished; materialize {asset} again first.")
         for input_step, content in card.inputs.items():
             input_card = cards.get(input_step) or _card_or_none(layout, input_step)
             if input_card is not None and _content(input_card, content.rpartition(" ")[0]) != content:
-                asset, input_asset = (asset_of(name, layout.root.name) for name in (step, input_step))
+                asset, input_asset = (asset_of(name, layout.source) for name in (step, input_step))
                 raise ContractError(
                     f"{asset} was made before {input_asset} changed; materialize {asset} again first."
                 )
@@ -228,6 +255,6 @@ def _content(card: StepCard, part: str | None) -> str:
 
 def _card_or_none(layout: Layout, step: str) -> StepCard | None:
     try:
-        return StepCard.read(layout.cards, step)
+        return StepCard.read(cards_of(layout, step), step)
     except ContractError:  # missing or damaged
         return None

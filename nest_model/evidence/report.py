@@ -31,7 +31,7 @@ def write_evidence(
             raise NestError(
                 f"row '{name}' is unknown{near_name(name, table)}; choose from {', '.join(table)}."
             )
-    cohorts = sorted(path.parent.name for path in (root / "cohorts").glob("*/labels.parquet"))
+    cohorts = sorted(path.parent.name for path in (Layout(root).tables / "cohorts").glob("*/labels.parquet"))
     for name in tasks:
         if name not in cohorts:
             raise NestError(

@@ -33,7 +33,7 @@ COMPARED = ("auroc", "average_precision")
 
 def evidence(layout: Layout, rows: Sequence[Row], tasks: Sequence[str]) -> dict[str, Any]:
     """Return the content of the page: rows, and by task the cells; a cell without scores has a reason."""
-    names = Names(layout.root.name)
+    names = Names(layout.source)
     by_task = {
         task: _task(layout, names, [row for row in rows if task in row.tasks(tasks)], task) for task in tasks
     }
@@ -54,7 +54,7 @@ def evidence(layout: Layout, rows: Sequence[Row], tasks: Sequence[str]) -> dict[
 
 def _bins(layout: Layout, names: Names) -> dict[str, Any]:
     """Return the bars of the shards' histograms; empty without their card."""
-    card = _card(layout, names, f"{names.source}_seqset")
+    card = _card(layout.of_source, names, f"{names.source}_seqset")
     return histograms(card.counts) if card else {}
 
 

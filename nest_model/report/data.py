@@ -37,7 +37,7 @@ PACKAGES = ("nest", "torch", "lightgbm", "scikit-learn", "numpy", "pyarrow", "po
 def data_card(layout: Layout) -> dict[str, Any]:
     """Return suppressed counts of the corpus; parts whose card is missing are left out and listed."""
     cards = {step: card for step in STEPS if (card := _card(layout, step))}
-    spec = sources().get(layout.root.name)
+    spec = sources().get(layout.source)
     expected = STEPS if spec is None else ("raw", *spec.tables)
     content: dict[str, Any] = {"missing": [step for step in expected if step not in cards]}
     flows = {name: flow for step in EXTRACTED if step in cards for name, flow in cards[step].flows.items()}
@@ -66,7 +66,7 @@ def _title(source: str) -> str:
 
 def _card(layout: Layout, step: str) -> StepCard | None:
     try:
-        return StepCard.read(layout.cards, step)
+        return StepCard.read(layout.of_source.cards, step)
     except ContractError:
         return None
 
@@ -150,7 +150,7 @@ def run_card(layout: Layout, preset: str) -> dict[str, Any]:
         for name in DataRules.model_fields
         if data_rules and getattr(data_rules, name) != getattr(preset_rules, name, None)
     ]
-    spec = sources().get(layout.root.name)
+    spec = sources().get(layout.source)
     has_lookup = spec is None or "drug_lookup" in spec.tables
     return {
         "preset": preset,
@@ -158,9 +158,9 @@ def run_card(layout: Layout, preset: str) -> dict[str, Any]:
         "fitted": ["vocabulary", "laboratory cuts", *(["drug lookup"] if has_lookup else [])],
         "rules_of": "vocabulary" if data_rules else "preset",
         "other_than_preset": differing,
-        "corpus": _title(layout.root.name),
+        "corpus": _title(layout.source),
         "synthetic": is_synthetic(layout),
-        "withholds": not are_synthetic(layout.cards),
+        "withholds": not are_synthetic(layout.of_source.cards),
         "hashes": hashes,
         "versions": {"Python": platform.python_version(), **_versions()},
     }

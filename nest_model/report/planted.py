@@ -79,7 +79,7 @@ def _risks(layout: Layout, cohort: str, predictions: Predictions) -> tuple[np.nd
 def _is_real(layout: Layout) -> bool:
     """Return whether the input is a user's own by its card, whatever other files are in the folder."""
     try:
-        return layout.raw.name not in StepCard.read(layout.cards, "raw").outputs
+        return layout.raw.name not in StepCard.read(layout.of_source.cards, "raw").outputs
     except ContractError:  # without a card only the rows tell
         return False
 

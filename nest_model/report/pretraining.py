@@ -14,7 +14,7 @@ _COUNTS = ("train_patients", "val_patients", "train_sets", "train_tokens")
 
 def pretraining(layout: Layout) -> dict[str, Any] | None:
     """Return the pretrained model's `metrics.json` with counts suppressed; None if there is no model."""
-    path = layout.model(f"{layout.root.name}_nest") / "metrics.json"
+    path = layout.model(f"{layout.source}_nest") / "metrics.json"
     if not is_written(path):
         return None
     metrics = json.loads(verified(path).read_text())
@@ -33,5 +33,5 @@ def pretraining(layout: Layout) -> dict[str, Any] | None:
 
 
 def _config(layout: Layout) -> dict[str, Any]:
-    path = layout.model(f"{layout.root.name}_nest") / "config.json"
+    path = layout.model(f"{layout.source}_nest") / "config.json"
     return json.loads(verified(path).read_text()).get("model", {}) if is_written(path) else {}

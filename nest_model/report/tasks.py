@@ -457,6 +457,6 @@ def _warnings(layout: Layout, cohort: str) -> list[str]:
 
 def _labels_card(layout: Layout, cohort: str) -> StepCard | None:
     try:
-        return StepCard.read(layout.cards, f"{cohort}_labels")
+        return StepCard.read(layout.of_source.cards, f"{cohort}_labels")
     except ContractError:
         return None

@@ -41,7 +41,7 @@ def write_report(
     Raises:
         NestError: a file was written under another contract.
     """
-    with disclosing(are_synthetic(Layout(root).cards)):
+    with disclosing(are_synthetic(Layout(root).of_source.cards)):
         _write_report(root, cohorts, out, preset, telemetry, titles)
 
 
@@ -96,7 +96,7 @@ def write_cohort_report(
     Args:
         thresholds: the probabilities at which operating points are measured; empty: chosen on validation patients.
     """
-    with disclosing(are_synthetic(Layout(root).cards)):
+    with disclosing(are_synthetic(Layout(root).of_source.cards)):
         _write_cohort_report(root, cohort, out, preset, telemetry, titles.get(cohort), thresholds)
 
 

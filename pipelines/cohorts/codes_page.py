@@ -42,14 +42,14 @@ def codes_page(words: Sequence[str], layout: Layout, most: int) -> tuple[list[st
     if not names.names:
         lines += [
             "",
-            f"No code has a name yet: run {layout.root.name}_code_names, which reads the dictionaries.",
+            f"No code has a name yet: run {layout.source}_code_names, which reads the dictionaries.",
         ]
     return lines, True
 
 
 def _nothing(words: Sequence[str], search: Search, layout: Layout, names: CodeNames) -> list[str]:
     """Return what to say where no patient has such a code."""
-    wanted, source = " ".join(words), layout.root.name
+    wanted, source = " ".join(words), layout.source
     unused = [(vocab, code, name) for vocab, part in search.named.items() for code, name in part.items()]
     if unused:
         vocab, code, name = unused[0]

@@ -129,7 +129,7 @@ def find_codes(search: Search, layout: Layout, names: CodeNames) -> list[FoundCo
     """
     present = kinds_of(layout.events) if layout.events.is_dir() else ()
     if not present or not layout.buckets.exists():
-        source = layout.root.name
+        source = layout.source
         raise NestError(
             f"There are no events of {source} in {layout.root.parent} yet, so no code can be counted. Run "
             f"`.venv/bin/dagster job execute -j {source}_full` first, or only {source}_events in the UI."

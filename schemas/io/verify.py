@@ -12,6 +12,7 @@ from pathlib import Path
 from schemas.cards import StepCard, asset_of, is_content
 from schemas.errors import ContractError
 from schemas.io.hashing import file_sha256
+from schemas.layout import source_folder
 
 _DEEPEST = 7  # levels below the source's folder: reports/NAME/YARDSTICK/seeds/SEED/probe/FILE
 _Stamp = tuple[
@@ -114,7 +115,7 @@ def _read_record(root: Path, stamps: tuple[_Stamp, ...]) -> _Record:
     unreadable = []
     for place, *_ in stamps:
         step = Path(place).name.removesuffix(".card.json")
-        asset = asset_of(step, root.name)
+        asset = asset_of(step, source_folder(root).name)
         try:
             card = StepCard.read(Path(place).parent, step)
         except ContractError:
