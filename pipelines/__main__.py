@@ -39,7 +39,7 @@ def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepC
         raise NestError(
             f"{frozen.vocab}: no such file. Give --frozen the data folder of the source, e.g. data/mimic."
         )
-    source = mimic.find_source(hosp, crosswalks)
+    source = mimic.find_source(hosp, crosswalks, may_be_empty=True)
     with writing(out.root):
         make_private(out.root)
     # a run locks the data folder above

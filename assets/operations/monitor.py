@@ -48,7 +48,8 @@ def monitor_asset(cohorts: Sequence[str], group: str) -> dg.AssetsDefinition:
         from nest_model.report import figures  # matplotlib: only where it draws
 
         layout = workspace.layout("mimic")
-        tokens, faults = _tokens(layout)
+        patients = len(read_table(layout.new_patients.subjects, SUBJECTS))
+        tokens, faults = _tokens(layout) if patients >= SMALLEST_SHOWN else ({}, [])
         rows, bars = [], {}
         for cohort in cohorts:
             row, shares, fault = _scores(layout, cohort)
@@ -59,6 +60,7 @@ def monitor_asset(cohorts: Sequence[str], group: str) -> dg.AssetsDefinition:
                 bars[title] = figures.histogram(shares, title=title, x="decile", y="% of new patients")
         yield dg.MaterializeResult(
             metadata={
+                "new patients": suppress_count(patients),
                 **{name: float(f"{value:.3g}") for name, value in tokens.items()},
                 "scores": dg.MetadataValue.md(markdown_table(rows)),
                 **pictures_metadata({title: figures.png(figure) for title, figure in bars.items()}),
@@ -78,8 +80,7 @@ def _tokens(layout: Layout) -> tuple[dict[str, float], list[str]]:
     """Return the shares of unknown tokens and the divergence of tokens, and what of them is past its limit."""
     vocabulary = len(read_table(layout.vocab, VOCAB))
     before, new = (drift.token_counts(each.seqset, vocabulary) for each in (layout, layout.new_patients))
-    patients = len(read_table(layout.new_patients.subjects, SUBJECTS))
-    if patients < SMALLEST_SHOWN or not new.sum():
+    if not new.sum():
         return {}, []
     metadata = {
         "unknown_tokens_share": drift.unknown_share(new),

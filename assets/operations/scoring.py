@@ -5,6 +5,7 @@ from datetime import date
 from typing import Any
 
 import dagster as dg
+import pyarrow.parquet as pq
 
 from assets.metadata import card_metadata
 from assets.models.common import RESEARCH_TEAM, flags
@@ -15,11 +16,15 @@ from assets.runtime.materialize import with_clear_errors
 from assets.sources.common import OWNERS
 from pipelines.__main__ import write_new_patients
 from pipelines.sources.mimic.steps import find_source
+from schemas.cards import StepCard
 from schemas.errors import NestError
 from schemas.io.private import make_private
-from schemas.suppress import disclosing
+from schemas.io.verify import verified
+from schemas.suppress import disclosing, suppress_count
 
 GROUP, JOB = "mimic_operations", "mimic_scores"
+SCORED = "patients scored"
+"""What the page of a cohort's scores calls the number of tonight's scores: one for each patient."""
 
 
 def scoring_definitions(cohorts: Sequence[str]) -> dg.Definitions:
@@ -53,10 +58,13 @@ def new_shards(workspace: Workspace) -> dg.MaterializeResult[Any]:
     if not layout.vocab.exists():
         raise NestError(f"{layout.vocab}: no such file; run mimic_full once before patients are scored.")
     make_private(layout.new_patients.root)
-    source = find_source(settings.new_mimic_dir, settings.vocab_dir or layout.raw / "vocab")
+    crosswalks = settings.vocab_dir or layout.raw / "vocab"
+    source = find_source(settings.new_mimic_dir, crosswalks, may_be_empty=True)
     card = write_new_patients(source, layout, layout.new_patients)
     with disclosing(False):
         metadata = card_metadata(card)
+    if not card.counts["sets"]:
+        dg.AssetExecutionContext.get().log.info("none of the new patients has an admission: nobody is scored")
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(card.version))
 
 
@@ -82,10 +90,15 @@ def scores_asset(cohort: str) -> dg.AssetsDefinition:
                 f"{model}: there is no model; run cohort_{cohort}, or see there why it is not trainable."
             )
             return dg.MaterializeResult()
+        if not StepCard.read(layout.new_patients.cards, "seqset").counts["sets"]:
+            context.log.info("0 patients scored: none of the new patients has an admission")
+            return dg.MaterializeResult(metadata={SCORED: "0"})
         file = layout.scores(cohort) / f"{date.today().isoformat()}.parquet"
         make_private(file.parent)
         options = flags({"model": model, "seqset": layout.new_patients.seqset})
         run_nest_model(context, pipes, file, "predict", *options)
-        return dg.MaterializeResult(metadata={"scores": dg.MetadataValue.path(file)})
+        patients = suppress_count(pq.ParquetFile(verified(file)).metadata.num_rows)
+        context.log.info(f"{patients} patients scored")
+        return dg.MaterializeResult(metadata={SCORED: patients, "scores": dg.MetadataValue.path(file)})
 
     return scores

@@ -217,7 +217,7 @@ def write_seqset(
         sets: the rules for sets.
 
     Raises:
-        InputError: no set holds a token; the earlier shards are untouched.
+        InputError: no set holds a token, or nothing is there to fit on; the earlier shards are untouched.
     """
     vocab_layout = frozen or layout
     hashes = {
@@ -231,7 +231,9 @@ def write_seqset(
             kind: sum((part.flows[kind] for part in parts[1:]), parts[0].flows[kind])
             for kind in parts[0].flows
         }
-        data_card.refuse_no_token(token_flows, sum(part.sets.height for part in parts))
+        sets_count = sum(part.sets.height for part in parts)
+        if sets_count or frozen is None:  # among new patients there may be nobody to score
+            data_card.refuse_no_token(token_flows, sets_count)
         shards.require_written(staging, [part.card for part in parts])
     source_flows = StepCard.read(layout.cards, "events").flows
     flows = {

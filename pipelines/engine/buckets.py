@@ -25,10 +25,12 @@ MOST_BUCKETS = 512
 def write_buckets(subject_ids: pl.Series, layout: Layout, *, subjects_per_bucket: int) -> int:
     """Write buckets/1 with `subjects_per_bucket` consecutive ids per bucket and return the number of buckets.
 
+    Without subjects there is one bucket all the same, so that each step writes its output, which is empty.
+
     Raises:
         InputError: there would be more than MOST_BUCKETS, so that batches of rows would be cut too finely.
     """
-    firsts = subject_ids.gather_every(subjects_per_bucket)
+    firsts = subject_ids.gather_every(subjects_per_bucket) if len(subject_ids) else pl.Series([0])
     if len(firsts) > MOST_BUCKETS:
         raise InputError(
             f"NEST_SUBJECTS_PER_BUCKET: {subjects_per_bucket:,} makes {len(firsts):,} buckets of "

@@ -129,9 +129,9 @@ def estimate_rows(path: Path) -> int:
         return int(sample.count(b"\n") * path.stat().st_size / max(read, 1))
 
 
-def read(path: Path, table: Table) -> pl.DataFrame:
+def read(path: Path, table: Table, *, may_be_empty: bool = False) -> pl.DataFrame:
     """Return all rows of `batches` as one table; for small tables."""
-    return pl.concat(batches(path, table))
+    return pl.concat(batches(path, table, may_be_empty=may_be_empty))
 
 
 def count_lines(path: Path, table: Table) -> int | None:
@@ -143,13 +143,16 @@ def count_lines(path: Path, table: Table) -> int | None:
     return None if path.suffix == ".parquet" else count_rows(path, table.numbers)
 
 
-def batches(path: Path, table: Table, *, rows: int | None = None) -> Iterator[pl.DataFrame]:
+def batches(
+    path: Path, table: Table, *, rows: int | None = None, may_be_empty: bool = False
+) -> Iterator[pl.DataFrame]:
     """Yield the declared columns in their types, some hundred thousand rows at a time, in file order.
 
     Args:
         path: csv.gz, csv or Parquet.
         table: the columns to read.
         rows: the number of rows by `count_lines`, if they were counted.
+        may_be_empty: a table with its header and no rows yields one batch without rows, instead of an error.
 
     Raises:
         InputError: a column is missing, has values of another type, or nulls that are not allowed; the table has no
@@ -174,7 +177,9 @@ def batches(path: Path, table: Table, *, rows: int | None = None) -> Iterator[pl
                 batch = tally.cast(raw_batch)
             if batch.height:
                 yield batch
-        tally.refuse(rows)
+        tally.refuse(rows, may_be_empty=may_be_empty)
+        if not tally.rows:
+            yield pl.DataFrame(schema=dict(table.columns))
 
 
 def _raw_batches(path: Path, table: Table, names: Mapping[str, str]) -> Iterator[pl.DataFrame]:
@@ -234,7 +239,7 @@ class _Tally:
     """Casts the batches of one file and counts the faults of each column over all batches."""
 
     def __init__(self, path: Path, table: Table) -> None:
-        self._path, self._table, self._rows, self._without_ours = path, table, 0, 0
+        self._path, self._table, self.rows, self._without_ours = path, table, 0, 0
         self._parsed = 0
         self._faults, self._empty, self._years = Counter[str](), Counter[str](), Counter[str]()
         self._single_quotes = Counter[str]()
@@ -270,34 +275,35 @@ class _Tally:
             # drop blank lines; `refuse` checks that they were blank in all columns
             batch = batch.filter(~without_ours)
             self._without_ours += int(without_ours.sum())
-        self._rows += batch.height
+        self.rows += batch.height
         self._empty.update({name: batch[name].null_count() for name in self._table.required})
         self._years.update({name: count_outside(batch[name]) for name in _times(columns)})
         self._single_quotes.update(_count_single_quotes(batch, columns))
         return batch
 
-    def refuse(self, rows: int | None) -> None:
-        """Raise InputError if the table is empty, has another number of rows than lines, or has faults."""
+    def refuse(self, rows: int | None, *, may_be_empty: bool) -> None:
+        """Raise InputError if the table is empty and may not be, has not as many rows as lines, or has faults."""
         if rows is not None and self._parsed != rows:
             raise InputError(
                 f"{self._path.name}: {self._parsed:,} of {rows:,} rows were read "
                 f"({self._path}): the others vanished within a cell. Export it with every quote within a cell doubled."
             )
         if self._without_ours and (num_other_rows := self._without_ours - _count_empty_rows(self._path)) > 0:
-            self._rows += num_other_rows
+            self.rows += num_other_rows
             self._empty.update(dict.fromkeys(self._table.required, num_other_rows))
-        if not self._rows:
-            reason = format_problem(self._path) or "the table has no rows ({}). Give the whole table."
+        reason = None if self.rows else format_problem(self._path)
+        if not self.rows and (reason or not may_be_empty):
+            reason = reason or "the table has no rows ({}). Give the whole table."
             raise InputError(f"{self._path.name}: {reason}".format(self._path))
         problems = [
-            f"column {name}: {count:,} of {self._rows:,} {problem}"
+            f"column {name}: {count:,} of {self.rows:,} {problem}"
             for name, target in self._table.columns.items()
             for count, problem in (
                 (self._faults[name], f"values are not {_WORDS[target]}"),
                 (self._years[name], f"values lie outside the years {FIRST_YEAR} to {LAST_YEAR}"),
                 (self._empty[name] - self._faults[name], "rows have none"),
                 (
-                    self._single_quotes[name] - int(MOST_IN_SINGLE_QUOTES * self._rows),
+                    self._single_quotes[name] - int(MOST_IN_SINGLE_QUOTES * self.rows),
                     "values begin with a single quote, which does not protect commas: use double quotes",
                 ),
             )

@@ -29,6 +29,7 @@ rows see [docs/instacart.md](instacart.md), and for MEDS datasets [docs/meds.md]
 |---|---|---|---|
 | not one token in any set | any | refused, with the main reason | there is nothing to train on |
 | new patients without any known code | any | refused | there is nothing to predict from |
+| new patients with a table of no rows | MIMIC-IV | read | a night may have no procedure, or no admission |
 | no row is an event | MEDS | refused | there is nothing to train on |
 | encounter ids that are not whole numbers | MEDS | refused: the column | a truncated id would be a different id |
 | ids beyond int64 | MEDS | refused: the column | a truncated id would be a different id |

@@ -5,6 +5,7 @@ import pytest
 
 from pipelines.__main__ import format_counts, main
 from pipelines.sources.mimic.steps import find_source
+from pipelines.sources.mimic.tables import TABLES
 from schemas.cards import Flow, StepCard
 from schemas.contract import read_table
 from schemas.errors import ContractError
@@ -12,6 +13,7 @@ from schemas.io.lock import sole_writer
 from schemas.layout import Layout
 from schemas.rules import PRESETS
 from schemas.tables.events import ENCOUNTERS
+from schemas.tables.seqset import SEQSET
 from tests.support.bit_damage import flip_bit
 from tests.support.compare import run_all
 from tests.support.raw_tables import make_tables, write_tables
@@ -87,6 +89,37 @@ def test_tokenize_of_patients_without_tokens_fails_without_shards(fitted_run, tm
     assert "error: diagnoses_icd: " in output.err
     assert "rows are lost (more than half)" in output.err
     assert not (tmp_path / "new" / "seqset").exists()
+
+
+def test_tokenize_accepts_patients_without_a_procedure(fitted_run, tmp_path):
+    header, _ = (tables := make_tables(2))["procedures_icd"]
+    write_tables(tmp_path / "raw", {**tables, "procedures_icd": (header, [])})
+    assert tokenize(tmp_path / "raw", fitted_run / "mimic", tmp_path / "new") == 0
+    counts = StepCard.read(Layout(tmp_path / "new").cards, "seqset").counts
+    assert counts["sets"] > 0
+    assert "tokens_PR" not in counts
+
+
+def test_tokenize_of_a_night_without_admissions_replaces_the_shards_of_the_last(fitted_run, tmp_path, capsys):
+    out = Layout(tmp_path / "new")
+    assert tokenize(fitted_run / "raw", fitted_run / "mimic", out.root) == 0
+    write_tables(tmp_path / "raw", {**(tables := make_tables(2)), **without_rows(tables)})
+    capsys.readouterr()
+    assert tokenize(tmp_path / "raw", fitted_run / "mimic", out.root) == 0
+    assert "0 subjects, 0 sets, 0 tokens" in capsys.readouterr().out
+    assert read_table(out.seqset / "shard-00000.parquet", SEQSET).num_rows == 0
+
+
+def test_tokenize_refuses_events_of_admissions_that_the_empty_table_lacks(fitted_run, tmp_path, capsys):
+    tables = make_tables(2)
+    write_tables(tmp_path / "raw", {**tables, "admissions": (tables["admissions"][0], [])})
+    assert tokenize(tmp_path / "raw", fitted_run / "mimic", tmp_path / "new") == 2
+    assert "name another patient's admission or none" in capsys.readouterr().err
+
+
+def without_rows(tables):
+    """Return the tables of patients and of what happened to them, with their headers alone."""
+    return {name: (tables[name][0], []) for name in TABLES}
 
 
 def contents(folder: Path) -> dict[str, bytes]:

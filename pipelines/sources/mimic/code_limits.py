@@ -64,7 +64,7 @@ def _loss(flow: Flow) -> str | None:
     """Return the fault of a table of which too few rows are left, or None."""
     counts, rows = flow.dropped, flow.source_rows
     columns = "Check that its columns hold what MIMIC-IV's do."
-    if not flow.kept_rows:
+    if rows and not flow.kept_rows:
         reason = max(counts, key=lambda name: counts[name])
         return f"none of {rows:,} rows can be used: {counts[reason]:,} are dropped as {reason}. {columns}"
     if rows < MIN_ROWS:

@@ -259,7 +259,9 @@ def _spill_table(source: MimicSource, kind: str, spill: Spill, raw_counts: Mappi
 
     def usable_rows() -> Iterator[pl.DataFrame]:
         nonlocal total
-        for batch in batches(path, TABLES[table], rows=raw_counts.get(f"rows_{table}")):
+        for batch in batches(
+            path, TABLES[table], rows=raw_counts.get(f"rows_{table}"), may_be_empty=source.may_be_empty
+        ):
             rows, flow = transforms.ROW_TRANSFORMS[kind](batch)
             total += flow
             progress.advance(batch.height)

@@ -125,6 +125,8 @@ class MimicSource:
 
     hosp: Path
     crosswalks: Path
+    may_be_empty: bool = False
+    """Whether a table may have no rows: a few patients may have no procedure, and a night no admission."""
 
     def path(self, name: str) -> Path:
         """Return the file of a table or crosswalk.
@@ -154,13 +156,16 @@ class MimicSource:
 
     def read(self, name: str) -> pl.DataFrame:
         path = self.path(name)
-        rows = read_gem(path).select(*READ[name].columns) if is_gem(path) else read(path, READ[name])
+        if is_gem(path):
+            rows = read_gem(path).select(*READ[name].columns)
+        else:
+            rows = read(path, READ[name], may_be_empty=self.may_be_empty and name in TABLES)
         if name in _TARGETS:
             _refuse_other_codes(rows, path, *_TARGETS[name])
         return rows
 
 
-def find_source(mimic_dir: Path, vocab_dir: Path) -> MimicSource:
+def find_source(mimic_dir: Path, vocab_dir: Path, *, may_be_empty: bool = False) -> MimicSource:
     """Return the source in `mimic_dir`, which is `hosp` itself or its parent.
 
     Raises:
@@ -169,7 +174,9 @@ def find_source(mimic_dir: Path, vocab_dir: Path) -> MimicSource:
     for folder, holds in ((mimic_dir, "MIMIC-IV's hosp tables"), (vocab_dir, "the crosswalks")):
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder. Name the folder that holds {holds}.")
-    source = MimicSource(mimic_dir / "hosp" if (mimic_dir / "hosp").is_dir() else mimic_dir, vocab_dir)
+    source = MimicSource(
+        mimic_dir / "hosp" if (mimic_dir / "hosp").is_dir() else mimic_dir, vocab_dir, may_be_empty
+    )
     for name in READ:
         source.path(name)
     return source

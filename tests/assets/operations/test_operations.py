@@ -1,5 +1,6 @@
 """The sensor asks for a run once the input has changed and settled; new patients are scored and compared."""
 
+import gzip
 import os
 import shutil
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 from assets.definitions import scores_new_patients
 from assets.operations.input_sensor import input_sensor
 from assets.operations.scoring import scoring_definitions
+from pipelines.sources.mimic.tables import TABLES
 from pipelines.synthetic.mimic.write import write_mimic
 from tests.support.commands import ROOT, Run, run
 
@@ -94,5 +96,29 @@ def test_new_patients_are_scored_and_compared_with_those_before(
     with dg.DagsterInstance.from_config(str(ROOT)) as instance:
         event = instance.get_latest_materialization_event(dg.AssetKey("mimic_monitor"))
     metadata = event.asset_materialization.metadata
+    assert metadata["new patients"].value == "60"
     assert 0 < metadata["token_divergence_bits"].value < 0.5
     assert "| mimic_mortality |" in metadata["scores"].value
+
+
+@pytest.mark.long
+def test_a_night_without_admissions_ends_well_and_scores_nobody(full_run: Run, tmp_path: Path):
+    shutil.copytree(full_run.data, tmp_path / "data")
+    write_mimic(tmp_path / "new", tmp_path / "planted", patients=12, tokens_per_set_median=40, seed=9)
+    (tmp_path / "new" / "rows.json").unlink()
+    for table in TABLES:
+        keep_header(tmp_path / "new" / "hosp" / f"{table}.csv.gz")
+    command = ("dagster", "job", "execute", "-j", "mimic_scores")
+    scored = run(*command, folder=tmp_path, NEST_NEW_MIMIC_DIR=str(tmp_path / "new"))
+    assert scored.returncode == 0, scored.output
+    assert (
+        "mimic_mortality_scores: 0 patients scored: none of the new patients has an admission" in scored.log
+    )
+    assert not list((scored.data / "mimic" / "new").rglob("scores/*/*.parquet"))
+
+
+def keep_header(file: Path) -> None:
+    with gzip.open(file, "rt") as table:
+        header = table.readline()
+    with gzip.open(file, "wt") as table:
+        table.write(header)
