@@ -1,9 +1,12 @@
 """The monitor: whether the patients scored are like those the models were made with, on one page of the UI."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import numpy as np
 
 from assets.metadata import pictures_metadata
 from assets.models.common import RESEARCH_TEAM
@@ -12,6 +15,7 @@ from assets.runtime.materialize import with_clear_errors
 from nest_model.data.predictions import read_predictions
 from nest_model.evaluation import drift
 from schemas.contract import read_table
+from schemas.io.hashing import file_sha256
 from schemas.layout import Layout
 from schemas.markdown import markdown_table
 from schemas.suppress import SMALLEST_SHOWN, suppress_count
@@ -21,6 +25,8 @@ from schemas.tables.vocab import VOCAB
 
 UNKNOWN_LIMIT, TOKEN_LIMIT, SCORE_LIMIT = 0.05, 0.1, 0.25
 """Share of unknown tokens, bits of the tokens' divergence, and stability index of scores from which the check warns."""
+COLUMNS = ("scored", "since", "days of earlier models", "stability index", "observed", "predicted")
+"""What the page says of each cohort; a dash where it is not known or would reveal a small count."""
 FEWEST = SMALLEST_SHOWN * drift.BINS
 """Patients from which the deciles of scores are shown: fewer leave bins that are small counts."""
 
@@ -43,34 +49,38 @@ def monitor_asset(cohorts: Sequence[str], group: str) -> dg.AssetsDefinition:
         owners=RESEARCH_TEAM,
     )
     @with_clear_errors
-    def monitor(workspace: Workspace) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    def monitor(
+        context: dg.AssetExecutionContext, workspace: Workspace
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         """New patients beside those of the models: unknown tokens, drift of tokens and scores, outcomes once known."""
         from nest_model.report import figures  # matplotlib: only where it draws
 
         layout = workspace.layout("mimic")
         patients = len(read_table(layout.new_patients.subjects, SUBJECTS))
         tokens, faults = _tokens(layout) if patients >= SMALLEST_SHOWN else ({}, [])
-        rows, bars = [], {}
+        page, pictures = ScoresPage(faults=faults), {}
         for cohort in cohorts:
-            row, shares, fault = _scores(layout, cohort)
-            rows.append(row)
-            faults += fault
-            if shares is not None:
-                title = f"{cohort}: scores by decile of the reference, per cent"
-                bars[title] = figures.histogram(shares, title=title, x="decile", y="% of new patients")
+            page.add(layout, cohort)
+        for cohort, shares in page.shares.items():
+            title = f"{cohort}: scores by decile of the reference, per cent"
+            figure = figures.histogram(shares, title=title, x="decile", y="% of new patients")
+            pictures[title] = figures.png(figure)
+        for note in page.notes:
+            context.log.warning(note)
         yield dg.MaterializeResult(
             metadata={
                 "new patients": suppress_count(patients),
                 **{name: float(f"{value:.3g}") for name, value in tokens.items()},
-                "scores": dg.MetadataValue.md(markdown_table(rows)),
-                **pictures_metadata({title: figures.png(figure) for title, figure in bars.items()}),
+                "scores": dg.MetadataValue.md(markdown_table(page.rows)),
+                "notes": dg.MetadataValue.md("\n".join(f"- {note}" for note in page.notes) or "–"),
+                **pictures_metadata(pictures),
             }
         )
         yield dg.AssetCheckResult(
             check_name="nothing_drifted",
-            passed=not faults,
+            passed=not page.faults,
             severity=dg.AssetCheckSeverity.WARN,
-            description=" ".join(faults) or "nothing drifted",
+            description=" ".join(page.faults) or "nothing drifted",
         )
 
     return monitor
@@ -95,32 +105,50 @@ def _tokens(layout: Layout) -> tuple[dict[str, float], list[str]]:
     return metadata, faults
 
 
-def _scores(
-    layout: Layout, cohort: str
-) -> tuple[dict[str, str], list[tuple[str, int | None]] | None, list[str]]:
-    """Return a row about a cohort's scores, the per cent of them in each decile, and what is past its limit."""
-    row = {"cohort": cohort, "scored": "–", "stability index": "–", "observed": "–", "predicted": "–"}
-    reference_file, folder = layout.report(f"{cohort}_nest") / "predictions.parquet", layout.scores(cohort)
-    if not folder.exists() or not reference_file.exists() or read_task(reference_file).label_type != "bool":
-        return row, None, []
-    scores, reference = (
-        drift.new_scores(folder),
-        read_predictions(reference_file).of("test").probability[:, 0],
-    )
-    row["scored"] = suppress_count(len(scores))
-    if outcome := drift.calibration(scores, layout.labels(cohort)):
-        row |= {"observed": f"{outcome.observed:.1%}", "predicted": f"{outcome.predicted:.1%}"}
-    if len(scores) < FEWEST or len(reference) < FEWEST:
-        return row, None, []
-    values = scores["score"].to_numpy()
-    index = drift.stability_index(reference, values)
-    row["stability index"] = f"{index:.2f}"
-    shares = drift.decile_shares(reference, values)
-    bars = [
-        (str(i + 1), round(100 * share) if share * len(values) >= SMALLEST_SHOWN else None)
-        for i, share in enumerate(shares)
-    ]
-    faults = [f"{cohort}: scores have shifted, stability index {index:.2f} (limit {SCORE_LIMIT})."] * (
-        index > SCORE_LIMIT
-    )
-    return row, bars, faults
+@dataclass
+class ScoresPage:
+    """What the page shows of the scores: a row for each cohort, the per cent of scores by decile, and sentences."""
+
+    rows: list[dict[str, str]] = field(default_factory=list)
+    shares: dict[str, list[tuple[str, int | None]]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)  # what is past its limit
+    notes: list[str] = field(default_factory=list)  # what keeps a number from being there
+
+    def add(self, layout: Layout, cohort: str) -> None:
+        """Add the scores of a cohort by its present model."""
+        row = {"cohort": cohort} | dict.fromkeys(COLUMNS, "–")
+        self.rows.append(row)
+        reference_file = layout.report(f"{cohort}_nest") / "predictions.parquet"
+        weights, folder = layout.model(f"{cohort}_nest") / "model.safetensors", layout.scores(cohort)
+        if not all(path.exists() for path in (folder, reference_file, weights)):
+            return
+        if read_task(reference_file).label_type != "bool":
+            return
+        scores = drift.new_scores(folder, file_sha256(weights))
+        reference = read_predictions(reference_file).of("test").probability[:, 0]
+        row |= {"scored": suppress_count(len(scores)), "since": scores.since or "–"}
+        row["days of earlier models"] = str(scores.days_of_others)
+        self._add_outcomes(row, scores, layout.labels(cohort))
+        if len(scores) >= FEWEST and len(reference) >= FEWEST:
+            self._add_drift(row, reference, scores.score)
+
+    def _add_outcomes(self, row: dict[str, str], scores: drift.NewScores, labels: Path) -> None:
+        if not labels.exists():
+            self.notes.append(
+                f"{labels}: no such file, so that outcomes are not compared; materialize {row['cohort']}_labels."
+            )
+        elif outcome := drift.calibration(scores, labels):
+            row |= {"observed": f"{outcome.observed:.1%}", "predicted": f"{outcome.predicted:.1%}"}
+
+    def _add_drift(self, row: dict[str, str], reference: np.ndarray, scores: np.ndarray) -> None:
+        index = drift.stability_index(reference, scores)
+        row["stability index"] = f"{index:.2f}"
+        shares = drift.decile_shares(reference, scores)
+        self.shares[row["cohort"]] = [
+            (str(i + 1), round(100 * share) if share * len(scores) >= SMALLEST_SHOWN else None)
+            for i, share in enumerate(shares)
+        ]
+        if index > SCORE_LIMIT:
+            self.faults.append(
+                f"{row['cohort']}: scores have shifted, stability index {index:.2f} (limit {SCORE_LIMIT})."
+            )

@@ -13,7 +13,7 @@ from nest_model.data.context import model_context
 from nest_model.data.history import add_months, select_as_of
 from nest_model.data.labels import Labels, predictions_table, task_metadata
 from nest_model.data.moments import TIME, read_index, refuse_missing, typed_columns
-from nest_model.data.predictions import classes_of
+from nest_model.data.predictions import MODEL_SHA256, classes_of
 from nest_model.data.seqsets import NO_TIME, SeqSets
 from nest_model.evaluation.metrics import countable
 from nest_model.model import checkpoint
@@ -50,9 +50,8 @@ def predict(
     total = len(seqsets.subject_offsets) - 1 if index is None else len(rows)
     progress = telemetry.progress("predict", total=total, unit="patients" if index is None else "rows")
     table = predictions_of(classifier, card, seqsets, rows, fabric, advance=progress.advance)
-    write_table(
-        table, out, table.schema, made_by=f"{task.cohort}_{card.system}", metadata=task_metadata(task)
-    )
+    metadata = task_metadata(task) | {MODEL_SHA256: checkpoint.weights_sha256(model)}
+    write_table(table, out, table.schema, made_by=f"{task.cohort}_{card.system}", metadata=metadata)
     progress.advance(total - len(rows))
     telemetry.write("result", metrics={})  # the number of rows may be a small count
     parts = suppress_parts({"predictions": len(rows), "left_out": total - len(rows)})

@@ -18,6 +18,9 @@ from schemas.tables.labels import Task, predictions_schema, read_task
 WITHOUT_PRETRAINING = "without_pretraining"
 """The model that is NEST fine-tuned from fresh weights."""
 
+MODEL_SHA256 = "model_sha256"
+"""What the metadata of a file of predictions call the hash of the weights of the model that made them."""
+
 YARDSTICKS = ("logistic", "lightgbm_cut", "lightgbm_rollups", WITHOUT_PRETRAINING)
 """Baselines besides LightGBM on all features."""
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from schemas.contract import read_table
+from nest_model.data.predictions import MODEL_SHA256
+from schemas.contract import read_table, table_metadata
 from schemas.io.verify import verified
 from schemas.suppress import SMALLEST_SHOWN
 from schemas.tables.labels import predictions_schema
@@ -20,6 +21,23 @@ UNKNOWN = 1
 """The token of a code that the vocabulary does not have."""
 BINS = 10
 """Bins of the scores: the deciles of the reference."""
+
+
+@dataclass(frozen=True)
+class NewScores:
+    """The last score of each new stay by one model."""
+
+    table: pa.Table  # subject_id, encounter_id, score
+    since: str  # the first day of that model, as its file is named; empty: it has scored nobody yet
+    days_of_others: int  # days whose scores are left out, because an earlier model made them
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def score(self) -> np.ndarray:
+        values: np.ndarray = self.table["score"].to_numpy()
+        return values
 
 
 @dataclass(frozen=True)
@@ -75,30 +93,36 @@ def stability_index(reference: np.ndarray, scores: np.ndarray) -> float:
     return float(np.sum((p - q) * np.log(p / q)))
 
 
-def new_scores(folder: Path) -> pa.Table:
-    """Return the last score of each new stay, from the files of all days: subject_id, encounter_id, score."""
+def new_scores(folder: Path, model_sha256: str) -> NewScores:
+    """Return the last score of each new stay by the model of this hash, from the files of all its days.
+
+    Scores of another model, such as one trained before, say nothing about the drift of patients.
+    """
+    files = sorted(folder.glob("*.parquet"))
+    own_files = [file for file in files if table_metadata(file).get(MODEL_SHA256) == model_sha256]
     scores: dict[tuple[int, int], float] = {}
-    for file in sorted(folder.glob("*.parquet")):
+    for file in own_files:
         table = read_table(file, predictions_schema("bool"))
         stays = zip(table["subject_id"].to_pylist(), table["encounter_id"].to_pylist(), strict=True)
         scores |= dict(zip(stays, pc.list_flatten(table["probability"]).to_pylist(), strict=True))
-    return pa.table(
+    table = pa.table(
         {
             "subject_id": pa.array([stay[0] for stay in scores], pa.int64()),
             "encounter_id": pa.array([stay[1] for stay in scores], pa.int64()),
             "score": pa.array(list(scores.values()), pa.float64()),
         }
     )
+    return NewScores(table, own_files[0].stem if own_files else "", len(files) - len(own_files))
 
 
-def calibration(scores: pa.Table, labels: Path) -> Calibration | None:
+def calibration(scores: NewScores, labels: Path) -> Calibration | None:
     """Return the outcomes of the scored stays that a cohort has labels of by now.
 
     None where fewer than eleven patients have the outcome, or fewer than eleven have not.
     """
     outcomes = pq.read_table(verified(labels), columns=["subject_id", "index_encounter", "label"])
     outcomes = outcomes.rename_columns(["subject_id", "encounter_id", "label"])
-    joined = scores.join(outcomes, ["subject_id", "encounter_id"], join_type="inner")
+    joined = scores.table.join(outcomes, ["subject_id", "encounter_id"], join_type="inner")
     outcome = joined["label"].to_numpy(zero_copy_only=False).astype(bool)
     subjects = joined["subject_id"].to_numpy()
     if min(len(np.unique(subjects[outcome])), len(np.unique(subjects[~outcome]))) < SMALLEST_SHOWN:

@@ -4,6 +4,7 @@ import gzip
 import os
 import shutil
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import dagster as dg
@@ -11,10 +12,13 @@ import pytest
 
 from assets.definitions import scores_new_patients
 from assets.operations.input_sensor import input_sensor
+from assets.operations.monitor import ScoresPage
 from assets.operations.scoring import scoring_definitions
 from pipelines.sources.mimic.tables import TABLES
 from pipelines.synthetic.mimic.write import write_mimic
+from schemas.io.hashing import file_sha256
 from tests.support.commands import ROOT, Run, run
+from tests.support.factories.predictions import write_layout, write_predictions
 
 
 @pytest.fixture
@@ -82,6 +86,30 @@ def test_scoring_exists_only_by_its_setting(monkeypatch):
     assert scores_new_patients()
 
 
+def test_monitor_says_since_when_the_present_model_scores_and_which_labels_are_missing(tmp_path: Path):
+    layout, cohort = write_layout(tmp_path / "mimic", cohorts={"mimic_mortality": "bool"}), "mimic_mortality"
+    weights = layout.model(f"{cohort}_nest") / "model.safetensors"
+    weights.write_bytes(b"of the present model")
+    days = {"2030-01-01": "of an earlier model", "2030-01-02": file_sha256(weights)}
+    layout.scores(cohort).mkdir(parents=True)
+    for day, model in days.items():
+        write_predictions(
+            layout.scores(cohort) / f"{day}.parquet", subject_id=range(200), encounter_id=range(200),
+            label=[None] * 200, probability=[[0.5]] * 200, split="new", model_sha256=model,
+        )  # fmt: skip
+    page = ScoresPage()
+    page.add(layout, cohort)
+    ((name, scored, since, earlier, _, observed, _),) = (row.values() for row in page.rows)
+    assert (name, scored, since, earlier, observed) == (cohort, "200", "2030-01-02", "1", "–")
+    (note,) = page.notes
+    assert (
+        note
+        == f"{layout.labels(cohort)}: no such file, so that outcomes are not compared; materialize {cohort}_labels."
+    )
+    (fault,) = page.faults
+    assert "scores have shifted" in fault
+
+
 @pytest.mark.long
 def test_new_patients_are_scored_and_compared_with_those_before(
     full_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -98,7 +126,7 @@ def test_new_patients_are_scored_and_compared_with_those_before(
     metadata = event.asset_materialization.metadata
     assert metadata["new patients"].value == "60"
     assert 0 < metadata["token_divergence_bits"].value < 0.5
-    assert "| mimic_mortality |" in metadata["scores"].value
+    assert f"| mimic_mortality | 60 | {date.today().isoformat()} | 0 |" in metadata["scores"].value
 
 
 @pytest.mark.long

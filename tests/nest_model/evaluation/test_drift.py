@@ -13,6 +13,7 @@ from schemas.tables.labels import labels_schema
 from tests.support.factories.predictions import write_predictions
 
 PATIENTS = 200
+PRESENT = "a" * 64
 REFERENCE = np.arange(1_000) / 1_000
 
 
@@ -36,11 +37,11 @@ def test_stability_index_is_zero_for_the_reference_and_as_worked_by_hand_for_a_s
     assert drift.stability_index(REFERENCE, upper_half) == pytest.approx(by_hand)
 
 
-def write_scores(folder: Path, day: str, score: float) -> None:
+def write_scores(folder: Path, day: str, score: float, model_sha256: str = PRESENT) -> None:
     folder.mkdir(exist_ok=True)
     write_predictions(
         folder / f"{day}.parquet", subject_id=range(PATIENTS), encounter_id=range(PATIENTS),
-        label=[None] * PATIENTS, probability=[[score]] * PATIENTS, split="new",
+        label=[None] * PATIENTS, probability=[[score]] * PATIENTS, split="new", model_sha256=model_sha256,
     )  # fmt: skip
 
 
@@ -71,7 +72,7 @@ def write_outcomes(file: Path, with_outcome: int) -> None:
 def test_calibration_compares_last_scores_with_the_outcomes_known_by_now(tmp_path: Path):
     write_scores(tmp_path / "scores", "2030-01-01", 0.9)
     write_scores(tmp_path / "scores", "2030-01-02", 0.25)
-    scores = drift.new_scores(tmp_path / "scores")
+    scores = drift.new_scores(tmp_path / "scores", PRESENT)
     assert len(scores) == PATIENTS
     write_outcomes(tmp_path / "labels.parquet", with_outcome=30)
     outcome = drift.calibration(scores, tmp_path / "labels.parquet")
@@ -79,10 +80,22 @@ def test_calibration_compares_last_scores_with_the_outcomes_known_by_now(tmp_pat
     assert (outcome.patients, outcome.observed, outcome.predicted) == (150, 0.2, 0.25)
 
 
+def test_new_scores_are_those_of_one_model_and_say_since_when_it_scores(tmp_path: Path):
+    folder = tmp_path / "scores"
+    for day, score, model in (("01", 0.9, "b" * 64), ("02", 0.5, PRESENT), ("03", 0.25, PRESENT)):
+        write_scores(folder, f"2030-01-{day}", score, model)
+    scores = drift.new_scores(folder, PRESENT)
+    assert (scores.since, scores.days_of_others, set(scores.score)) == ("2030-01-02", 1, {0.25})
+    nothing = drift.new_scores(folder, "c" * 64)
+    assert (len(nothing), nothing.since, nothing.days_of_others) == (0, "", 3)
+
+
 def test_calibration_is_withheld_where_ten_patients_have_the_outcome(tmp_path: Path):
     write_scores(tmp_path / "scores", "2030-01-01", 0.9)
     write_outcomes(tmp_path / "labels.parquet", with_outcome=10)
-    assert drift.calibration(drift.new_scores(tmp_path / "scores"), tmp_path / "labels.parquet") is None
+    assert (
+        drift.calibration(drift.new_scores(tmp_path / "scores", PRESENT), tmp_path / "labels.parquet") is None
+    )
 
 
 def test_token_counts_add_up_over_shards(tmp_path: Path):

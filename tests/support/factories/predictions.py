@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from nest_model.commands.removals import METRICS as REMOVED_OF
 from nest_model.data.labels import Labels
-from nest_model.data.predictions import Predictions, classes_of
+from nest_model.data.predictions import MODEL_SHA256, Predictions, classes_of
 from nest_model.report.looks import removals_path
 from nest_model.report.tasks import predictions_path
 from schemas.cards import Flow, StepCard
@@ -52,6 +52,7 @@ def write_predictions(
     cohort="mimic_mortality",
     label_type="bool",
     classes=("false", "true"),
+    model_sha256="",
 ) -> None:
     """Write predictions/1 from columns; probability is [rows, columns]."""
     schema = predictions_schema(label_type)
@@ -65,7 +66,10 @@ def write_predictions(
         "split": list(split) if not isinstance(split, str) else [split] * rows,
         "model": [model] * rows,
     }
-    metadata = {"task": task(cohort, label_type, tuple(classes)).model_dump_json()}
+    metadata = {
+        "task": task(cohort, label_type, tuple(classes)).model_dump_json(),
+        MODEL_SHA256: model_sha256,
+    }
     write_table(pa.table(columns), path, schema, made_by="the test", metadata=metadata)
 
 
