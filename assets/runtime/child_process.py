@@ -14,6 +14,7 @@ import dagster as dg
 from dagster._core.errors import DagsterPipesExecutionError
 from sqlalchemy.exc import SQLAlchemyError
 
+from assets.runtime.console import log_file
 from assets.runtime.growing_file import GrowingFile
 from schemas.errors import NestError
 from schemas.io.progress import METRICS_MARK, progress_line
@@ -34,7 +35,7 @@ def run_nest_model(
     Every line the command appends to `<out>/metrics.jsonl` is logged; an evaluation also becomes an observation.
 
     Raises:
-        NestError: the command failed; the message is the command's own.
+        NestError: the command failed, with its own message, or ended without a result.
         StoppedError: it was asked to stop before it had a result.
     """
     command = [
@@ -59,11 +60,26 @@ def run_nest_model(
     except DagsterPipesExecutionError:
         raise NestError(
             tail.last.get("error", {}).get("message")
-            or f"nest_model {arguments[0]} ended without an error message (killed, or out of memory?); see its stderr."
+            or f"nest_model {arguments[0]} ended without an error message (killed, or out of memory?)."
+            f"{_where_its_log_is(context, tail)}"
         ) from None
     if "stopped" in tail.last:  # the exit status is 0, but there is no result to record
         raise StoppedError(tail.last["stopped"]["message"])
-    return tail.last.get("not_trainable") or tail.last["result"]
+    result = tail.last.get("not_trainable") or tail.last.get("result")
+    if result is None:
+        raise NestError(
+            f"nest_model {arguments[0]} ended without a result.{_where_its_log_is(context, tail)}"
+        )
+    return result
+
+
+def _where_its_log_is(context: dg.AssetExecutionContext, tail: "_MetricsTail") -> str:
+    """Return a sentence on what a command left: its events, all messages of the run, and what it printed."""
+    messages = log_file(context.run.job_name, context.run.run_id)
+    return (
+        f" Its events are in {tail.file}, the run's messages in {messages}, and what it printed last on the UI's page "
+        "of the run, under stderr."
+    )
 
 
 class _MetricsTail:
@@ -71,7 +87,7 @@ class _MetricsTail:
 
     def __init__(self, context: dg.AssetExecutionContext, file: Path) -> None:
         self._context = context
-        self._file = file
+        self.file = file
         self._events = GrowingFile(file)
         self._history_is_writable = True
         self.last: dict[str, dict[str, Any]] = {}
@@ -104,7 +120,7 @@ class _MetricsTail:
             except SQLAlchemyError:
                 # a lost log line must neither fail a training nor make it wait for each further line
                 self._history_is_writable = False
-                log.warning("Cannot write to Dagster's history; see %s for further progress", self._file)
+                log.warning("Cannot write to Dagster's history; see %s for further progress", self.file)
 
     def _log(self, event: dict[str, Any]) -> None:
         if event["event"] == "evaluation":
