@@ -34,13 +34,20 @@ _INTERRUPTED = "DagsterExecutionInterruptedError"
 """What Ctrl-C or a request to end raises in a step, and in the run; it has no message."""
 EVENT = "EVENT"
 """The level of Dagster's own events in the file."""
+LINE_BEGINS = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z]+ \S+: ")
+"""How each message of a run's file begins."""
 _LINE = re.compile(r"[\d-]+ [\d:]+ (?P<level>INFO|WARNING|ERROR|CRITICAL) (?P<step>\S+): (?P<message>.*)")
+
+
+def log_folder(data_folder: Path) -> Path:
+    """Return the folder with the messages of each run."""
+    return data_folder / LOGS
 
 
 def log_file(job: str, run_id: str) -> Path:
     """Return the file with all messages of a run."""
     name = f"{job.strip('_').lower()}_{run_id[:8]}.log"
-    return Settings(mimic_dir=None).data_folder / LOGS / name
+    return log_folder(Settings(mimic_dir=None).data_folder) / name
 
 
 @dg.logger({}, description="The run's log file in the data folder, and short lines in the terminal.")

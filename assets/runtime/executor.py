@@ -25,6 +25,7 @@ from assets.results import command, written_to
 from assets.runtime.console import Console, log_file
 from assets.runtime.instance import ENVIRONMENT_TAG, NestInstance, holder_tags, report_dead_runs, workspace_of
 from assets.runtime.materialize import errors_as_failures
+from assets.runtime.old_files import remove_old_files
 from schemas.io.lock import hold_until_exit, sole_writer
 from schemas.io.scratch import clear_scratch
 from schemas.io.urls import holds_secret, redact_url
@@ -68,6 +69,7 @@ class _ExclusiveExecutor(MultiprocessExecutor):
             with _hold_folder(folder, plan_context):
                 report_dead_runs(instance, folder, alive=run_id)
                 clear_scratch(folder)
+                remove_old_files(instance, folder)
                 instance.add_run_tags(run_id, holder_tags(folder))
                 if url := workspace.fetching.store_url:
                     plan_context.log.info(f"downloading what {redact_url(url)} holds and {folder} does not")
