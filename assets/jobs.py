@@ -42,9 +42,12 @@ def chain_jobs(spec: SourceSpec) -> list[Job]:
 
 
 def cohort_job(cohort: str) -> Job:
-    """Return `cohort_<cohort>`: all that is made from one cohort's file."""
+    """Return `one_cohort_<cohort>`: all that is made from one cohort's file.
+
+    The UI sorts jobs by name: with this one, the sources' own come first.
+    """
     return dg.define_asset_job(
-        f"cohort_{cohort}",
+        f"one_cohort_{cohort}",
         dg.AssetSelection.assets(*(f"{cohort}_{suffix}" for suffix in COHORT_STEPS)),
         description=f"Labels, checks, models and page of {cohort}, on shards and a pretrained NEST that are there.",
     )

@@ -95,7 +95,7 @@ def _page_asset(
         for cohort in sorted({*cohorts} - {*ready}):
             context.log.warning(
                 f"{cohort} is not on the page: {', '.join(_missing_steps(layout, cohort))} not made yet; run the job "
-                f"cohort_{cohort}."
+                f"one_cohort_{cohort}."
             )
         out, options = layout.report(name), {**page_flags, "preset": workspace.settings.preset}
         if "cohorts" in options:

@@ -87,7 +87,7 @@ def scores_asset(cohort: str) -> dg.AssetsDefinition:
         model = layout.model(f"{cohort}_nest")
         if not (model / "README.md").exists():  # not trainable, or not made yet
             context.log.warning(
-                f"{model}: there is no model; run cohort_{cohort}, or see there why it is not trainable."
+                f"{model}: there is no model; run one_cohort_{cohort}, or see there why it is not trainable."
             )
             return dg.MaterializeResult()
         if not StepCard.read(layout.new_patients.cards, "seqset").counts["sets"]:

@@ -126,7 +126,7 @@ def test_new_patients_are_scored_and_compared_with_those_before(
     metadata = event.asset_materialization.metadata
     assert metadata["new patients"].value == "60"
     assert 0 < metadata["token_divergence_bits"].value < 0.5
-    assert f"| mimic_mortality | 60 | {date.today().isoformat()} | 0 |" in metadata["scores"].value
+    assert f"| mimic_readmission | 60 | {date.today().isoformat()} | 0 |" in metadata["scores"].value
 
 
 @pytest.mark.long

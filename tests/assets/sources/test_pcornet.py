@@ -53,7 +53,7 @@ def test_job_of_one_cohort_reuses_existing_outputs(full: Run, tmp_path: Path):
         "job",
         "execute",
         "-j",
-        "cohort_pcornet_autism",
+        "one_cohort_pcornet_autism",
         folder=folder,
         NEST_SYNTHETIC_CHILDREN="400",
     )
