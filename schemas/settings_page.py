@@ -66,7 +66,16 @@ TOPICS = (
         "Models",
         "Options, seeds and comparison models: [training.md](training.md). The paper's NEST in one setting: "
         "[learning.md](learning.md#the-papers-nest-in-one-setting).",
-        ("model", "pretraining", "finetuning", "seed", "seeds", "pretraining_seeds", "yardsticks"),
+        (
+            "model",
+            "pretraining",
+            "finetuning",
+            "experiment",
+            "seed",
+            "seeds",
+            "pretraining_seeds",
+            "yardsticks",
+        ),
     ),
     Topic(
         "The table of evidence",

@@ -16,8 +16,8 @@ def test_committed_settings_page_equals_generated_one() -> None:
 
 
 def test_settings_page_shows_every_field_once() -> None:
-    shown = [name for topic in TOPICS for name in topic.fields]
-    assert sorted(shown) == sorted(Settings.model_fields)
+    fields = [name for topic in TOPICS for name in topic.fields]
+    assert sorted(fields) == sorted(Settings.model_fields)
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
