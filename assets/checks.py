@@ -294,17 +294,17 @@ def evidence_check(source: str) -> dg.AssetChecksDefinition:
 
 
 def log_failures(*results: dg.AssetCheckResult) -> tuple[dg.AssetCheckResult, ...]:
-    """Return the results of the checks that were asked for, and log each that failed, so that a terminal shows it too.
+    """Return the results of the checks that were selected, and log each that failed, so that a terminal shows it too.
 
-    In the UI a single check of an asset can be executed.
+    In the UI a single check of an asset can be executed. A result without a name is of a function with one check.
     """
     context = dg.AssetCheckExecutionContext.get()
     names = {key.name for key in context.selected_asset_check_keys}
-    selected = tuple(result for result in results if not names or result.check_name in names)
+    selected = tuple(result for result in results if not names or result.check_name in (None, *names))
     for result in selected:
         if not result.passed:
             level = logging.ERROR if result.severity is dg.AssetCheckSeverity.ERROR else logging.WARNING
-            context.log.log(level, f"{result.check_name}: {result.description}")
+            context.log.log(level, f"{result.check_name or ', '.join(names)}: {result.description}")
     return selected
 
 

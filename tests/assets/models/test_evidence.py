@@ -1,5 +1,6 @@
 """A cell that fails has a card with the reason, is tried again, and does not keep the page from being made."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from assets.checks import evidence_check
 from assets.definitions import _built
 from assets.models import common, evidence, pretrain
 from assets.resources import Workspace
@@ -158,3 +160,22 @@ def test_an_edited_system_is_redone_and_no_other_one(copied_code):
             edited = {name for name, version in versions().items() if version != before[name]}
             file.write_text(text)
             assert edited == {f"{system} pretrained", f"{system} cell"}, module
+
+
+@pytest.mark.parametrize("failure", [None, "out of memory"])
+def test_check_of_the_page_names_each_cell_that_is_missing(failure, tmp_path):
+    workspace = Workspace(data_dir=str(tmp_path))
+    row = {"title": "BERT", "pretraining": {"failure": failure} if failure else {}}
+    task = {"title": "mortality", "reasons": {"bert": failure} if failure else {}}
+    metrics = workspace.layout("mimic").report("mimic_evidence") / "metrics.json"
+    metrics.parent.mkdir(parents=True)
+    metrics.write_text(json.dumps({"rows": [row], "tasks": {"mimic_mortality": task}}))
+
+    @dg.asset(name="mimic_evidence_page")
+    def page() -> None: ...
+
+    result = dg.materialize([page, evidence_check("mimic")], resources={"workspace": workspace})
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert evaluation.passed == (failure is None)
+    expected = "BERT: out of memory. bert, mortality: out of memory." if failure else "every cell was made"
+    assert evaluation.description == expected
