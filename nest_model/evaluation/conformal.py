@@ -7,18 +7,18 @@ validation rows. A set of exactly one class is acted on; an empty one, or one of
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nest_model.data.predictions import Predictions
 from nest_model.evaluation.bootstrap import Resamples
+from nest_model.evaluation.cuts import Cuts, range_cuts
 from nest_model.evaluation.metrics import Score, missing
 from nest_model.evaluation.subgroups import withheld_in_cells
+from nest_model.evaluation.thresholds import ERRORS, plausible_range
 from schemas.suppress import SMALLEST_SHOWN, is_small
-
-ERRORS = (0.05, 0.1, 0.2)
-"""Stated errors: the largest shares of a class whose prediction set may miss it."""
 
 TOO_FEW = f"withheld: under {SMALLEST_SHOWN} patients would be disclosed"
 
@@ -35,17 +35,39 @@ def prediction_sets(validation: Predictions, test: Predictions, error: float) ->
     """Return the prediction set of each test row, bool [rows, classes].
 
     A class is in the set if its p-value is above the error: one more than the validation rows of the class with a
-    probability as low or lower, divided by one more than all of them.
+    probability as low or lower, divided by one more than all of them. For a bool task that is a range of the
+    probability, see `plausible_range`.
     """
-    truth, probability = by_class(validation)
-    _, test_probability = by_class(test)
-    p_values = np.ones_like(test_probability)
+    if validation.task.label_type == "bool":
+        least, most = plausible_range(validation, error)
+        probability = test.probability[:, 0]
+        return np.stack([probability <= most, probability >= least], axis=1)
+    truth, probability = validation.truth, validation.probability
+    p_values = np.ones_like(test.probability)
     for place in range(truth.shape[1]):
         calibration = np.sort(probability[truth[:, place], place])
-        as_low = np.searchsorted(calibration, test_probability[:, place], side="right")
+        as_low = np.searchsorted(calibration, test.probability[:, place], side="right")
         p_values[:, place] = (1 + as_low) / (1 + len(calibration))
     sets: np.ndarray = p_values > error
     return sets
+
+
+class _Decisions(NamedTuple):
+    """What becomes of each test row at a stated error, bool [rows] each."""
+
+    error: float
+    is_acted: np.ndarray
+    is_covered: np.ndarray
+
+    def no_longer(self, name: str, later: "_Decisions") -> np.ndarray:
+        """Return the rows that are something here and not at a larger error."""
+        rows: np.ndarray = getattr(self, name) & ~getattr(later, name)
+        return rows
+
+    @property
+    def is_deferred_right(self) -> np.ndarray:
+        rows: np.ndarray = ~self.is_acted & self.is_covered
+        return rows
 
 
 def act_or_defer(
@@ -55,6 +77,7 @@ def act_or_defer(
     resamples: Resamples,
     *,
     hidden: Mapping[str, set[str]],
+    cuts: Cuts | None,
 ) -> list[dict[str, Any]]:
     """Return for each stated error the share acted on, the error among them, and the coverage, as JSON.
 
@@ -63,69 +86,90 @@ def act_or_defer(
     Args:
         groups: by attribute the group of each test row, for the coverage by group.
         hidden: by attribute the groups whose counts the page withholds; their coverage is withheld too.
+        cuts: those of the page; an error whose range is not among them is withheld. None: not a bool task.
     """
     if not len(test) or (validation.task.label_type == "bool" and not len(validation.scorable())):
         return []
-    truth, _ = by_class(test)
-    results, wider = list[dict[str, Any]](), np.ones(len(test), dtype=bool)
-    for error in ERRORS:
-        sets = prediction_sets(validation, test, error)
-        is_acted, is_covered = sets.sum(axis=1) == 1, (sets & truth).any(axis=1)
-        is_lost = wider & ~is_covered  # covered at the smaller error stated before
-        cells = (is_acted & is_covered, is_acted & ~is_covered, ~is_acted, is_covered, ~is_covered, is_lost)
-        may_show = not any(_is_small(test.subject_id[cell]) for cell in cells)
-        wider = is_covered
+    decisions = [_decide(validation, test, error) for error in ERRORS]
+    on_page = (
+        _disclosable(decisions, test.subject_id)
+        if cuts is None
+        else [one for one in decisions if cuts.has(*range_cuts(validation, one.error))]
+    )
+    group_of_row = {attribute: np.array(names, dtype=object) for attribute, names in groups.items()}
+    withheld = {
+        attribute: hidden.get(attribute, set()) | _withheld_groups(on_page, test.subject_id, names)
+        for attribute, names in group_of_row.items()
+    }
+    results = list[dict[str, Any]]()
+    for one in decisions:
+        is_disclosed = any(one is other for other in on_page)
 
-        def share(part: np.ndarray, whole: np.ndarray, *, may_show: bool = may_show) -> Score:
-            return _share(part, whole, test.subject_id, resamples) if may_show else missing(TOO_FEW)
+        def share(part: np.ndarray, whole: np.ndarray, *, may_show: bool = is_disclosed) -> dict[str, Any]:
+            score = _share(part, whole, test.subject_id, resamples) if may_show else missing(TOO_FEW)
+            return score.json()
 
+        everyone = np.ones(len(test), dtype=bool)
         results.append(
             {
-                "error": error,
-                "acted": share(is_acted, np.ones_like(is_acted)).json(),
-                "error_among_acted": share(is_acted & ~is_covered, is_acted).json(),
-                "coverage": share(is_covered, np.ones_like(is_covered)).json(),
+                "error": one.error,
+                "acted": share(one.is_acted, everyone),
+                "error_among_acted": share(one.is_acted & ~one.is_covered, one.is_acted),
+                "coverage": share(one.is_covered, everyone),
                 "groups": [
-                    {"attribute": attribute, "group": name, "coverage": one.json()}
-                    for attribute, of_rows in groups.items()
-                    for name, one in _by_group(
-                        np.array(of_rows, dtype=object),
-                        is_covered,
-                        is_lost,
-                        test.subject_id,
-                        resamples,
-                        hidden=hidden.get(attribute, set()),
-                        may_show=may_show,
-                    ).items()
+                    {
+                        "attribute": attribute,
+                        "group": name,
+                        "coverage": share(
+                            one.is_covered & (names == name),
+                            names == name,
+                            may_show=is_disclosed and name not in withheld[attribute],
+                        ),
+                    }
+                    for attribute, names in group_of_row.items()
+                    for name in sorted(set(names))
                 ],
             }
         )
     return results
 
 
-def _by_group(
-    group_of_row: np.ndarray,
-    is_covered: np.ndarray,
-    is_lost: np.ndarray,
-    subject_id: np.ndarray,
-    resamples: Resamples,
-    *,
-    hidden: set[str],
-    may_show: bool,
-) -> dict[str, Score]:
-    """Return the coverage of each group; covered and uncovered rows are counts that add up to those of the page."""
-    names = sorted(set(group_of_row))
-    withheld = hidden | withheld_in_cells(subject_id, (is_covered, ~is_covered, is_lost), group_of_row)
-    return {
-        name: missing(TOO_FEW)
-        if name in withheld or not may_show
-        else _share(is_covered & (group_of_row == name), group_of_row == name, subject_id, resamples)
-        for name in names
-    }
+def _decide(validation: Predictions, test: Predictions, error: float) -> _Decisions:
+    truth, _ = by_class(test)
+    sets = prediction_sets(validation, test, error)
+    return _Decisions(error, sets.sum(axis=1) == 1, (sets & truth).any(axis=1))
 
 
-def _is_small(subject_id: np.ndarray) -> bool:
-    return is_small(len(np.unique(subject_id)))
+def _disclosable(decisions: Sequence[_Decisions], subject_id: np.ndarray) -> list[_Decisions]:
+    """Return the decisions of a class task that may stand on one page.
+
+    The shares of an error give the rows acted on and deferred, right and wrong. A set shrinks as the error grows, so
+    that the rows covered, and those deferred with the right class, can be subtracted from those of the error before.
+    """
+    on_page = list[_Decisions]()
+    for one in decisions:
+        cells = [acted & covered for acted in _sides(one.is_acted) for covered in _sides(one.is_covered)]
+        cells += (
+            [on_page[-1].no_longer(name, one) for name in ("is_covered", "is_deferred_right")]
+            if on_page
+            else []
+        )
+        if not any(is_small(len(np.unique(subject_id[cell]))) for cell in cells):
+            on_page.append(one)
+    return on_page
+
+
+def _sides(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return rows, ~rows
+
+
+def _withheld_groups(
+    on_page: Sequence[_Decisions], subject_id: np.ndarray, group_of_row: np.ndarray
+) -> set[str]:
+    """Return the groups without coverage, at all errors alike: rows covered, or not, add up to those of the page."""
+    cells = [side for one in on_page for side in _sides(one.is_covered)]
+    cells += [before.no_longer("is_covered", one) for before, one in pairwise(on_page)]
+    return withheld_in_cells(subject_id, cells, group_of_row) if cells else set()
 
 
 def _share(part: np.ndarray, whole: np.ndarray, subject_id: np.ndarray, resamples: Resamples) -> Score:

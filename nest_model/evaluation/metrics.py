@@ -21,6 +21,8 @@ from nest_model.data.predictions import Predictions, patients_of, read_predictio
 from nest_model.data.times import kaplan_meier
 from nest_model.evaluation import number_metrics, time_metrics
 from nest_model.evaluation.bootstrap import Resamples, auroc_of, average_precision_of, weight_at_or_above
+from nest_model.evaluation.cuts import Cuts, cuts_of
+from nest_model.evaluation.thresholds import thresholds_from
 from schemas.label_counts import suppress_positives
 from schemas.suppress import SMALL, SMALLEST_SHOWN, is_small
 from schemas.tables.labels import Task
@@ -301,13 +303,16 @@ def _without_bias(value: float, samples: np.ndarray) -> np.ndarray:
     return shifted
 
 
-def reliability(predictions: Predictions) -> dict[str, list[float]] | None:
+def reliability(predictions: Predictions, cuts: Cuts | None = None) -> dict[str, list[float]] | None:
     """Return mean probability and observed share per bin; None under 11 patients with, or without, the outcome.
 
     Of a number: the mean prediction and mean number per bin. Of a time: the mean and observed probability at each time.
 
     Bins of equal mass, as for ECE, merged from the lowest up until each holds eleven patients with the outcome and
     eleven without: the share of a bin times its rows, which can be guessed, is a count of patients.
+
+    Args:
+        cuts: of a bool task, where its bins may end; None: those of a page without thresholds.
     """
     if predictions.task.label_type == "number":
         return number_metrics.calibration(
@@ -320,7 +325,11 @@ def reliability(predictions: Predictions) -> dict[str, list[float]] | None:
     subject_id = np.repeat(predictions.subject_id, pairs.shape[1])
     if not is_curve_disclosable(truth, subject_id):
         return None
-    bins = merged_bins(bins_of_equal_mass(probability), truth, subject_id)
+    if predictions.task.label_type == "bool":
+        ordered = (cuts or cuts_of(predictions.rows(np.arange(0)), predictions, ())).part
+    else:
+        ordered = probability
+    bins = merged_bins(bins_of_equal_mass(ordered), truth, subject_id)
     rows = np.bincount(bins)
     expected, observed_share = (np.bincount(bins, weights=column) / rows for column in (probability, truth))
     return {"expected": [round(x, 4) for x in expected], "observed": [round(x, 4) for x in observed_share]}
@@ -361,18 +370,36 @@ def merged_bins(bins: np.ndarray, truth: np.ndarray, subject_id: np.ndarray) -> 
 
 def evaluate(path: Path) -> dict[str, Any]:
     """Score the test rows of a predictions file; the result is JSON without NaN, ids, or counts under 11."""
-    predictions = read_predictions(path).of(SPLIT)
-    return summary(predictions, score(predictions, Resamples.of(predictions.subject_id)))
+    predictions = read_predictions(path)
+    test = predictions.of(SPLIT)
+    return summary(test, score(test, Resamples.of(test.subject_id)), page_cuts(predictions))
 
 
-def summary(predictions: Predictions, scores: dict[str, Score]) -> dict[str, Any]:
-    """Return counts and scores as JSON."""
+def page_cuts(predictions: Predictions, by_user: Sequence[float] = ()) -> Cuts | None:
+    """Return the cuts of the test rows beside the thresholds of a cohort's page; None if the task is not bool.
+
+    Args:
+        predictions: of all splits.
+        by_user: the user's thresholds; empty: they are chosen on validation rows.
+    """
+    if predictions.task.label_type != "bool":
+        return None
+    validation = predictions.of("val")
+    return cuts_of(validation, predictions.of(SPLIT), thresholds_from(validation, by_user))
+
+
+def summary(predictions: Predictions, scores: dict[str, Score], cuts: Cuts | None = None) -> dict[str, Any]:
+    """Return counts and scores as JSON.
+
+    Args:
+        cuts: see `reliability`.
+    """
     return {
         "model": predictions.model,
         "split": SPLIT,
         **counts(predictions),
         **{name: metric_score.json() for name, metric_score in scores.items()},
-        "reliability": reliability(predictions),
+        "reliability": reliability(predictions, cuts),
     }
 
 

@@ -9,8 +9,9 @@ from nest_model.data.predictions import Predictions, read_predictions
 from nest_model.evaluation.bootstrap import SEED, Resamples
 from nest_model.evaluation.conformal import act_or_defer
 from nest_model.evaluation.metrics import SPLIT
-from nest_model.evaluation.operating_points import operating_points, thresholds_from
+from nest_model.evaluation.operating_points import operating_points
 from nest_model.evaluation.subgroups import attributes
+from nest_model.evaluation.thresholds import thresholds_from
 from nest_model.report.characteristics import characteristics
 from nest_model.report.periods import periods
 from nest_model.report.tasks import COMPARED, TaskResults, label_counts, predictions_path
@@ -45,7 +46,10 @@ def cohort_details(
             content["periods"] = scores_by_period
         content["operating_points"] = {
             name: operating_points(
-                test, thresholds_from(validation, thresholds), Resamples.of(test.subject_id, seed=SEED)
+                test,
+                thresholds_from(validation, thresholds),
+                Resamples.of(test.subject_id, seed=SEED),
+                results.cuts[name],
             )
             for name, (validation, test) in pairs.items()
         }
@@ -56,6 +60,7 @@ def cohort_details(
             _groups(layout, test),
             Resamples.of(test.subject_id, seed=SEED),
             hidden=_hidden(task_metrics, name),
+            cuts=results.cuts.get(name),
         )
         for name, (validation, test) in pairs.items()
     }

@@ -123,7 +123,7 @@ def _attribute(text: str) -> str:
 
 @styled
 def roc(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """Draw the ROC of each model, given as (truth, probability) [rows]; check `Predictions.scorable` first."""
+    """Draw the ROC of each model, given as (truth, part by `Cuts`) [rows]; check `Predictions.scorable` first."""
     from sklearn.metrics import roc_curve
 
     figure, axes = _square("ROC", "1 − specificity", "Sensitivity")
@@ -137,7 +137,7 @@ def roc(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
 
 @styled
 def precision_recall(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """Draw precision over recall of each model, given as (truth, probability) [rows], with prevalence as a guide."""
+    """Draw precision over recall of each model, given as (truth, part by `Cuts`) [rows], with prevalence as a guide."""
     from sklearn.metrics import precision_recall_curve
 
     figure, axes = _square("Precision and recall", "Recall (sensitivity)", "Precision")

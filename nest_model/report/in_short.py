@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nest_model.evaluation.operating_points import BY_USER
+from nest_model.evaluation.thresholds import BY_USER
 from nest_model.report.metric_words import compared_by
 from nest_model.report.table import interval, model_name, rounded
 from nest_model.report.tasks import COMPARED

@@ -186,7 +186,7 @@ def task_pictures(
     title = results.title
     if results.is_binary:
         curves = {
-            name: (item.truth[:, 0], item.probability[:, 0])
+            name: (item.truth[:, 0], results.cuts[name].part)
             for name, item in _in_figures(results.models).items()
             if len(item.scorable())
         }
@@ -305,7 +305,10 @@ def removals_figure(removals: Mapping[str, Any], *, is_vertical: bool = False) -
 
 
 def decision_figure(results: TaskResults) -> Figure | None:
-    """Draw the net benefit of each model, recalibrated where possible; None with too few patients for a curve."""
+    """Draw the net benefit of each model, recalibrated where possible; None with too few patients for a curve.
+
+    The patients between two cuts count with their mean probability, so that no point of a curve splits them.
+    """
     predictions_by_model = {
         name: results.recalibrated.get(name, predictions)
         for name, predictions in _in_figures(results.models).items()
@@ -318,7 +321,11 @@ def decision_figure(results: TaskResults) -> Figure | None:
     truth = next(iter(predictions_by_model.values())).truth[:, 0]
     thresholds = net_benefit.plot_thresholds(truth)
     lines = {
-        name: net_benefit.net_benefit(predictions.truth[:, 0], predictions.probability[:, 0], thresholds)
+        name: net_benefit.net_benefit(
+            predictions.truth[:, 0],
+            results.cuts[name].mean_in_part(predictions.probability[:, 0]),
+            thresholds,
+        )
         for name, predictions in predictions_by_model.items()
     }
     return figures.decision_curve(thresholds, lines, net_benefit.net_benefit_of_all(truth, thresholds))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nest_model.data.predictions import read_predictions
-from nest_model.evaluation.metrics import reliability
+from nest_model.evaluation.metrics import page_cuts, reliability
 from nest_model.report import figures, training_curves
 from nest_model.report.histograms import histograms
 from nest_model.report.page import attrition_bars, data_figures, overview_figure, removals_figure
@@ -58,11 +58,12 @@ def prediction_previews(file: Path, model: str) -> dict[str, bytes]:
     """
     if not file.exists():
         return {}
-    test = read_predictions(file).of("test")
-    if test.task.label_type != "bool" or not len(test.scorable()):
+    predictions = read_predictions(file)
+    test, cuts = predictions.of("test"), page_cuts(predictions)
+    if cuts is None or not len(test.scorable()):
         return {}
-    curves = {"ROC": figures.roc({model: (test.truth[:, 0], test.probability[:, 0])})}
-    if points := reliability(test):
+    curves = {"ROC": figures.roc({model: (test.truth[:, 0], cuts.part)})}
+    if points := reliability(test, cuts):
         curves["Reliability"] = figures.reliability({model: points})
     return {title: figures.png(figure) for title, figure in curves.items()}
 

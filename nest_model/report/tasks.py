@@ -1,7 +1,7 @@
 """The models of one task on the same test rows: scores, differences, subgroups and attrition."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from nest_model.data.predictions import (
 )
 from nest_model.data.times import kaplan_meier
 from nest_model.evaluation.bootstrap import Resamples
+from nest_model.evaluation.cuts import Cuts
 from nest_model.evaluation.metrics import (
     SPLIT,
     Score,
@@ -28,6 +29,7 @@ from nest_model.evaluation.metrics import (
     counts,
     mean_over,
     metrics_of,
+    page_cuts,
     score,
     summary,
 )
@@ -78,6 +80,7 @@ class TaskResults:
     recalibrated: dict[str, Predictions]
     methods: dict[str, str]  # name of the map by model
     seeds: dict[str, int]  # number of seeds, for models with several
+    cuts: dict[str, Cuts]  # bool task: where the page may count the test rows of each model
 
     @property
     def is_binary(self) -> bool:
@@ -96,16 +99,20 @@ def title_of(cohort: str) -> str:
     return " ".join([first[:1].upper() + first[1:], *rest])
 
 
-def load_task(layout: Layout, cohort: str, title: str | None = None) -> TaskResults:
+def load_task(
+    layout: Layout, cohort: str, title: str | None = None, thresholds: Sequence[float] = ()
+) -> TaskResults:
     """Read the models' predictions for a cohort's test rows, and the planted probabilities of these rows.
 
     Args:
         title: the cohort's title; None: it is made from the name.
+        thresholds: the user's, for the operating points; empty: they are chosen on validation patients.
     """
     models: dict[str, Predictions] = {}
     recalibrated_models: dict[str, Predictions] = {}
     missing: dict[str, str] = {}
     methods: dict[str, str] = {}
+    cuts: dict[str, Cuts] = {}
     for name in MODELS:
         path = predictions_path(layout, cohort, name)
         if not is_written(path):
@@ -113,6 +120,8 @@ def load_task(layout: Layout, cohort: str, title: str | None = None) -> TaskResu
             continue
         all_splits = _read_all_seeds(layout, cohort, name)
         models[name] = all_splits.of(SPLIT)
+        if cuts_of_model := page_cuts(all_splits, thresholds):
+            cuts[name] = cuts_of_model
         if (
             name in RECALIBRATED_MODELS
             and all_splits.task.label_type == "bool"
@@ -125,6 +134,8 @@ def load_task(layout: Layout, cohort: str, title: str | None = None) -> TaskResu
     planted_predictions = load_planted_risk(layout, cohort, first_predictions) if first_predictions else None
     if planted_predictions:
         models["best"] = planted_predictions
+        if cuts_of_model := page_cuts(planted_predictions):
+            cuts["best"] = cuts_of_model
     common = {}
     if first_predictions and first_predictions.task.label_type == "list" and set(COMPARED) <= models.keys():
         labels = [name for name in models["lightgbm"].classes if name in models["nest"].classes]
@@ -147,6 +158,7 @@ def load_task(layout: Layout, cohort: str, title: str | None = None) -> TaskResu
         recalibrated_models,
         methods,
         seeds,
+        cuts,
     )
 
 
@@ -274,7 +286,7 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
         "in_english": _in_english(layout, results.cohort),
         "attrition": _attrition(layout, results.cohort),
         "warnings": _warnings(layout, results.cohort),
-        **_score_models(results.models, seed),
+        **_score_models(results.models, seed, results.cuts),
     }
     if results.seeds:
         content["seeds"] = results.seeds
@@ -283,12 +295,13 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
     if results.common:
         content["common"] = {
             "labels": len(results.common["nest"].classes),
-            **_score_models(results.common, seed),
+            **_score_models(results.common, seed, {}),
         }
     if part_shares := planted_part_shares(layout, results.cohort, results.models, seed=seed):
         content["parts_read"] = part_shares
     if results.recalibrated:
-        content["recalibrated"] = {"methods": results.methods, **_score_models(results.recalibrated, seed)}
+        scores = _score_models(results.recalibrated, seed, results.cuts)
+        content["recalibrated"] = {"methods": results.methods, **scores}
     if task is not None and task.label_type == "class":
         content["per_class"] = per_class(results.models)
     if results.is_binary and is_written(layout.subjects) and is_written(layout.encounters):
@@ -334,13 +347,13 @@ def label_counts(layout: Layout, cohort: str) -> dict[str, str]:
     return suppress_label_counts(card.counts, read_attrition(path))
 
 
-def _score_models(models: Mapping[str, Predictions], seed: int) -> dict[str, Any]:
+def _score_models(models: Mapping[str, Predictions], seed: int, cuts: Mapping[str, Cuts]) -> dict[str, Any]:
     """Return summaries, and NEST minus each model with the same rows and classes, on the same resamples."""
     resamples = {
         name: Resamples.of(predictions.subject_id, seed=seed) for name, predictions in models.items()
     }
     scores = {name: score(predictions, resamples[name]) for name, predictions in models.items()}
-    content = {"models": {name: summary(models[name], scores[name]) for name in models}}
+    content = {"models": {name: summary(models[name], scores[name], cuts.get(name)) for name in models}}
     content["differences"] = {
         name: {
             metric: combine([scores["nest"][metric], scores[name][metric]], _difference).json()

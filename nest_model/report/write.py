@@ -117,7 +117,7 @@ def _write_cohort_report(
     from nest_model.report.tripod import tripod_ai
 
     layout = Layout(root)
-    task, task_metrics = _load_and_score(layout, cohort, title)
+    task, task_metrics = _load_and_score(layout, cohort, title, thresholds)
     metrics = {
         "preset": preset,
         "tasks": {cohort: task_metrics},
@@ -133,12 +133,14 @@ def _write_cohort_report(
         telemetry.result(_result_numbers(metrics))
 
 
-def _load_and_score(layout: Layout, cohort: str, title: str | None) -> tuple["TaskResults", dict[str, Any]]:
+def _load_and_score(
+    layout: Layout, cohort: str, title: str | None, thresholds: Sequence[float] = ()
+) -> tuple["TaskResults", dict[str, Any]]:
     """Return the predictions of a cohort's models, and their metrics."""
     from nest_model.report.looks import leak_audit, looks
     from nest_model.report.tasks import load_task, score_task
 
-    task = load_task(layout, cohort, title)
+    task = load_task(layout, cohort, title, thresholds)
     task_metrics = score_task(layout, task, seed=SEED) | {"looks": looks(layout, cohort)}
     task_metrics["leak_audit"] = leak_audit(layout, cohort)
     log.info("%s: scored", cohort)

@@ -3,6 +3,8 @@ import pytest
 
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.conformal import TOO_FEW, act_or_defer, prediction_sets
+from nest_model.evaluation.cuts import cuts_of
+from nest_model.evaluation.thresholds import thresholds_from
 from nest_model.report.verdicts import shortfalls
 from schemas.suppress import disclosing
 from tests.support.factories.predictions import predictions_of
@@ -12,6 +14,13 @@ def drawn(rows: int, rng: np.random.Generator, shift: float = 1.0):
     """Return exchangeable rows: half with the outcome, whose probabilities are higher."""
     truth = np.arange(rows) % 2 == 0
     return predictions_of(truth, 1 / (1 + np.exp(-rng.normal(np.where(truth, shift, -shift), 1))))
+
+
+def decisions(validation, test, groups=None, hidden=None):
+    """Return act or defer beside the operating points of a page."""
+    cuts = cuts_of(validation, test, thresholds_from(validation))
+    resamples = Resamples.of(test.subject_id)
+    return act_or_defer(validation, test, groups or {}, resamples, hidden=hidden or {}, cuts=cuts)
 
 
 def test_prediction_sets_equal_a_case_worked_by_hand():
@@ -41,10 +50,9 @@ def test_coverage_of_each_outcome_is_as_promised_over_many_draws():
 def test_share_acted_on_and_its_error_equal_a_count_of_the_sets():
     rng = np.random.default_rng(1)
     validation, test = drawn(400, rng), drawn(600, rng)
-    resamples = Resamples.of(test.subject_id)
     groups = {"Outcome": ["with" if has else "without" for has in test.truth[:, 0]]}
     with disclosing(is_synthetic=True):
-        results = act_or_defer(validation, test, groups, resamples, hidden={})
+        results = decisions(validation, test, groups)
     for one in results:
         sets = prediction_sets(validation, test, one["error"])
         acted = sets.sum(axis=1) == 1
@@ -59,7 +67,7 @@ def test_share_acted_on_and_its_error_equal_a_count_of_the_sets():
 def test_shares_of_fewer_than_eleven_wrong_patients_are_withheld():
     rng = np.random.default_rng(2)
     validation, test = drawn(400, rng, shift=4), drawn(100, rng, shift=4)
-    first = act_or_defer(validation, test, {}, Resamples.of(test.subject_id), hidden={})[0]
+    first = decisions(validation, test)[0]
     for name in ("acted", "error_among_acted", "coverage"):
         assert first[name] == {"value": None, "low": None, "high": None, "note": TOO_FEW}
 
@@ -68,9 +76,7 @@ def test_groups_that_the_page_withholds_have_no_coverage():
     rng = np.random.default_rng(3)
     validation, test = drawn(600, rng), drawn(2000, rng)
     groups = {"Sex": ["F" if place % 4 < 2 else "M" for place in range(2000)]}
-    (last,) = act_or_defer(validation, test, groups, Resamples.of(test.subject_id), hidden={"Sex": {"M"}})[
-        -1:
-    ]
+    last = decisions(validation, test, groups, hidden={"Sex": {"M"}})[-1]
     shown = {group["group"]: group["coverage"]["value"] is not None for group in last["groups"]}
     assert shown == {"F": True, "M": False}
 
@@ -78,7 +84,7 @@ def test_groups_that_the_page_withholds_have_no_coverage():
 def test_nothing_is_calibrated_on_ten_patients_with_the_outcome():
     test = drawn(100, np.random.default_rng(4))
     few = predictions_of(np.arange(100) < 10, np.linspace(0, 1, 100))
-    assert act_or_defer(few, test, {}, Resamples.of(test.subject_id), hidden={}) == []
+    assert decisions(few, test) == []
 
 
 def test_coverage_below_the_promise_is_listed():
