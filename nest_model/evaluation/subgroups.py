@@ -26,9 +26,12 @@ TOO_FEW = f"withheld: under {LEAST_POSITIVES} patients with the outcome, or unde
 BESIDE_FEW = "withheld: too few patients in this group, or in one it is hidden with"
 
 GROUPED = ("Sex", "Race")
-"""The attributes whose groups the table of characteristics counts too."""
+"""The attributes whose groups the table of characteristics counts."""
+COUNTED = (*GROUPED, "Age")
+"""The attributes of which it counts a group: of the ages those that are not known."""
 
-_VAGUE = ("not known", "other")
+NOT_KNOWN = "not known"
+_VAGUE = (NOT_KNOWN, "other")
 
 _AGES = (
     (1, "under 1"),
@@ -46,9 +49,9 @@ _RACES = (  # by how MIMIC-IV's 33 values start
     ("HISPANIC", "Hispanic"),
     ("SOUTH AMERICAN", "Hispanic"),
     ("ASIAN", "Asian"),
-    ("UNKNOWN", "not known"),
-    ("UNABLE", "not known"),
-    ("PATIENT DECLINED", "not known"),
+    ("UNKNOWN", NOT_KNOWN),
+    ("UNABLE", NOT_KNOWN),
+    ("PATIENT DECLINED", NOT_KNOWN),
 )
 
 
@@ -64,22 +67,22 @@ def attributes(
     stays = stays.select(["subject_id", "encounter_id", "age_years", "race", "insurance"])
     stay_rows = rows.join(stays, ["subject_id", "encounter_id"]).join(people, "subject_id").sort_by("row")
     return {
-        "Sex": [sex or "not known" for sex in stay_rows["sex"].to_pylist()],
+        "Sex": [sex or NOT_KNOWN for sex in stay_rows["sex"].to_pylist()],
         "Age": [age_band(age) for age in stay_rows["age_years"].to_pylist()],
         "Race": [race_group(race) for race in stay_rows["race"].to_pylist()],
-        "Insurance": [insurance or "not known" for insurance in stay_rows["insurance"].to_pylist()],
+        "Insurance": [insurance or NOT_KNOWN for insurance in stay_rows["insurance"].to_pylist()],
     }
 
 
 def age_band(age_years: float | None) -> str:
     if age_years is None:
-        return "not known"
+        return NOT_KNOWN
     return next(name for end, name in _AGES if age_years < end)
 
 
 def race_group(race: str | None) -> str:
     if not race:
-        return "not known"
+        return NOT_KNOWN
     return next((group for start, group in _RACES if race.upper().startswith(start)), "other")
 
 

@@ -14,7 +14,14 @@ import yaml
 
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import classes_of
-from nest_model.evaluation.subgroups import GROUPED, attributes, cells_of, group_order, withheld_in_cells
+from nest_model.evaluation.subgroups import (
+    GROUPED,
+    NOT_KNOWN,
+    attributes,
+    cells_of,
+    group_order,
+    withheld_in_cells,
+)
 from nest_model.report.earlier_diagnoses import earlier_diagnoses
 from schemas.cohort import Cohort
 from schemas.cohort.times import Duration
@@ -59,7 +66,7 @@ def characteristics(layout: Layout, cohort: str, label_counts: Mapping[str, str]
     rows += _quartiles(labels, masks, "Stays before", numbers["stays_before"])
     rows += _quartiles(labels, masks, "Length of the stay, days", numbers["length_days"])
     rows += _quartiles(labels, masks, "Follow-up after T, days", numbers["follow_up_days"])
-    rows += _missing(layout, cohort, labels, masks, cells, numbers)
+    rows += _missing(layout, cohort, labels, masks, cells, numbers, groups["Age"])
     diagnoses = [
         {"name": "Diagnosis before T", "group": name, "cells": _texts(masks, has_code)}
         for name, has_code in earlier_diagnoses(layout, labels, cells)
@@ -178,6 +185,7 @@ def _missing(
     masks: Masks,
     cells: Sequence[np.ndarray],
     numbers: Mapping[str, np.ndarray],
+    age_bands: Sequence[str],
 ) -> list[Row]:
     """Return the stays without a value, and those without the outcome that were not followed for the whole window."""
     lacks = {
@@ -193,7 +201,9 @@ def _missing(
         lacks[f"without the outcome, followed for less than {length}"] = is_short
     rows = []
     for name, is_missing in lacks.items():
-        withheld = withheld_in_cells(labels.subject_id, cells, is_missing.astype(object))
+        # the subgroups' table counts the ages that are not known beside the other ages
+        groups, group = (np.array(age_bands), NOT_KNOWN) if name == "age" else (is_missing, True)
+        withheld = group in withheld_in_cells(labels.subject_id, cells, groups.astype(object))
         if is_missing.any():
             texts = [WITHHELD] * len(masks) if withheld else _texts(masks, is_missing)
             rows.append({"name": "Missing", "group": name, "cells": texts})

@@ -16,7 +16,8 @@ from schemas.layout import Layout
 from schemas.rules import PRESETS, DataRules
 from schemas.sources import sources
 from schemas.suppress import suppress_count, suppress_parts, suppress_share, suppress_small
-from schemas.tables.events import KINDS, SUBJECTS
+from schemas.tables.attrition import read_attrition
+from schemas.tables.events import KINDS, SPLITS, SUBJECTS
 from schemas.tables.splits import suppress_splits
 
 STEPS = (
@@ -130,9 +131,19 @@ def shown_flow(flow: Flow) -> dict[str, Any]:
     }
 
 
-def splits(layout: Layout) -> dict[str, Any]:
-    """Return the patients per split of the tasks and of the pretraining, and the overlaps of the two."""
-    return suppress_splits(read_table(layout.subjects, SUBJECTS)).model_dump()
+def splits(layout: Layout, cohort: str | None = None) -> dict[str, Any]:
+    """Return the patients per split of the tasks and of the pretraining, and the overlaps of the two.
+
+    Args:
+        cohort: the one on whose page they stand; None: that of the source.
+    """
+    subjects, card = read_table(layout.subjects, SUBJECTS), cohort and _card(layout, f"{cohort}_labels")
+    if not card or not cohort:
+        return suppress_splits(subjects).model_dump()
+    by_split = {name: card.counts.get(f"subjects_{name}", 0) for name in SPLITS}
+    file = layout.cohort(cohort) / "attrition.csv"
+    steps = read_attrition(file) if is_written(file) else []
+    return suppress_splits(subjects, by_split, [step.patients for step in steps]).model_dump()
 
 
 def run_card(layout: Layout, preset: str) -> dict[str, Any]:

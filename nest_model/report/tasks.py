@@ -35,7 +35,7 @@ from nest_model.evaluation.metrics import (
 )
 from nest_model.evaluation.recalibration import recalibrate
 from nest_model.evaluation.subgroups import (
-    GROUPED,
+    COUNTED,
     attributes,
     cells_of,
     score_groups,
@@ -437,7 +437,7 @@ def _hidden_groups(layout: Layout, cohort: str) -> dict[str, set[str]]:
     cells = cells_of(labels)
     return {
         name: withheld_in_cells(labels.subject_id, cells, np.array(groups[name], dtype=object))
-        for name in GROUPED
+        for name in COUNTED
     }
 
 

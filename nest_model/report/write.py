@@ -123,7 +123,7 @@ def _write_cohort_report(
         "tasks": {cohort: task_metrics},
         "details": cohort_details(layout, task, task_metrics, thresholds),
         "pretraining": pretraining(layout),
-        "data": {"splits": splits(layout)} if is_written(layout.subjects) else {},
+        "data": {"splits": splits(layout, cohort)} if is_written(layout.subjects) else {},
         "run": run_card(layout, preset),
     }
     write_text(out / "report.html", render_cohort(metrics, task, fine_tuning_history(layout, cohort)))

@@ -1,7 +1,9 @@
 """The two splits of the patients with small counts withheld: sizes and overlaps."""
 
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import product
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,17 +59,31 @@ def count_off_hash(subjects: pa.Table, column: str, low: float, high: float) -> 
     return pc.sum(pc.not_equal(subjects[column], pa.array(by_hash, pa.string()))).as_py() or 0
 
 
-def suppress_splits(subjects: pa.Table) -> SuppressedSplits:
+def suppress_splits(
+    subjects: pa.Table, beside: Mapping[str, int] = MappingProxyType({}), beside_all: Sequence[int] = ()
+) -> SuppressedSplits:
     """Return the splits of subjects/1 with small counts withheld.
 
     The two splits form a table of nine counts with the sizes as margins: if one count is small, the sizes of the
-    pretraining splits and the overlaps are withheld, except for empty overlaps.
+    pretraining splits and the overlaps are withheld, except for empty overlaps. If few patients of a split, or of all,
+    are not in a cohort on the same page, every number that could be subtracted is withheld.
+
+    Args:
+        beside: the patients of a cohort by split of the tasks.
+        beside_all: numbers of patients without regard to the split, such as those left after each step of a cohort.
     """
     pairs = product(SPLITS, SPLITS)
     cells = {(pretrain, task): count_overlap(subjects, pretrain, task) for pretrain, task in pairs}
     sizes = {name: _size(subjects, "split", name) for name in SPLITS}
     pretrain_sizes = {name: _size(subjects, "pretrain_split", name) for name in SPLITS}
     is_hidden = any(map(is_small, cells.values()))
+    rests = [sizes[name] - patients for name, patients in beside.items()]
+    rests += [len(subjects) - patients for patients in beside_all]
+    if any(map(is_small, rests)):
+        withheld = dict.fromkeys(SPLITS, WITHHELD)
+        names = [f"{pretrain}_in_{task}" for pretrain, task in OVERLAPS]
+        hidden = Overlap(patients=WITHHELD, share="–")
+        return SuppressedSplits(task=withheld, pretrain=withheld, overlap=dict.fromkeys(names, hidden))
     return SuppressedSplits(
         task=suppress_parts(sizes),
         pretrain=dict.fromkeys(SPLITS, WITHHELD) if is_hidden else suppress_parts(pretrain_sizes),

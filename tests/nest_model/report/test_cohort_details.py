@@ -16,6 +16,7 @@ from nest_model.data.predictions import earlier_predictions, read_predictions
 from nest_model.evaluation.subgroups import withheld_in_cells
 from nest_model.report import write_cohort_report
 from nest_model.report.characteristics import characteristics, numbers_of
+from nest_model.report.data import splits
 from nest_model.report.earlier_diagnoses import earlier_diagnoses
 from nest_model.report.periods import periods
 from nest_model.report.tasks import predictions_path
@@ -27,7 +28,7 @@ from schemas.contract import read_table, write_table
 from schemas.io.outputs import write_json
 from schemas.layout import Layout
 from schemas.suppress import WITHHELD, disclosing
-from schemas.tables.events import ENCOUNTERS, KINDS
+from schemas.tables.events import ENCOUNTERS, KINDS, SUBJECTS
 from schemas.tables.vocab import SPECIALS, VOCAB, content_sha256
 from tests.support import one_patient
 from tests.support.attacker import Attacker
@@ -348,3 +349,39 @@ def test_sections_are_absent_for_lists_of_labels(tmp_path):
     made_up.write_years(layout)
     write_cohort_report(layout.root, "mimic_icd_category", tmp_path / "out", "default")
     assert json.loads((tmp_path / "out" / "metrics.json").read_text())["details"] == {}
+
+
+def test_patients_of_a_split_outside_the_cohort_cannot_be_subtracted(layout):
+    """The splits count all patients, the labels those of the cohort."""
+    patients = read_table(layout.subjects, SUBJECTS)["split"].to_pylist()
+    card = StepCard.read(layout.cards, f"{COHORT}_labels")
+    for outside, is_disclosed in ((0, True), (5, False), (11, True)):
+        counts = {f"subjects_{split}": patients.count(split) for split in SPLITS}
+        counts["subjects_val"] -= outside
+        card.model_copy(update={"counts": card.counts | counts}).write(layout.cards)
+        content = splits(layout, COHORT)
+        texts = [*content["task"].values(), *content["pretrain"].values()]
+        assert all((text != WITHHELD) is is_disclosed for text in texts), outside
+    card.write(layout.cards)
+
+
+def test_stays_of_unknown_age_are_withheld_as_a_group_of_ages(tmp_path):
+    """Beside few patients under 1 year, the subgroups' table withholds the ages that are not known too."""
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=400, cohorts={COHORT: "bool"})
+    made_up.write_labels(layout, COHORT)
+    stays = read_table(layout.encounters, ENCOUNTERS)
+    age = np.full(len(stays), 50.0)
+    age[np.arange(len(age)) % 9 < 4], age[:8] = np.nan, 0.5
+    ages = pa.array(age, pa.float64(), mask=np.isnan(age))
+    place = stays.schema.get_field_index("age_years")
+    changed = stays.set_column(place, stays.schema.field("age_years"), ages)
+    layout.encounters.unlink()
+    write_table(changed, layout.encounters, ENCOUNTERS, made_by="the test")
+    write_cohort_report(layout.root, COHORT, tmp_path / "out", "default")
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    table = metrics["details"]["characteristics"]["rows"]
+    (row,) = [row for row in table if (row["name"], row["group"]) == ("Missing", "age")]
+    assert set(row["cells"]) == {WITHHELD}
+    groups = metrics["tasks"][COHORT]["subgroups"]["nest"]
+    (group,) = [one for one in groups if (one["attribute"], one["group"]) == ("Age", "not known")]
+    assert group["rows"] == WITHHELD
