@@ -1,8 +1,9 @@
 """Derives a cohort on a sample of patients, for a quick look before anything runs."""
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -14,12 +15,13 @@ from pipelines.cohorts.lock_file import card_of
 from pipelines.cohorts.read import kinds_to_read, read_bucket, read_patients
 from pipelines.cohorts.unanswerable import refuse_unanswerable
 from pipelines.cohorts.units import count_values, left_out_warnings, refuse_other_units
-from pipelines.cohorts.warnings import not_trainable, unknown_value_warnings, warnings_of
+from pipelines.cohorts.warnings import has_few_patients, not_trainable, unknown_value_warnings, warnings_of
 from pipelines.engine.buckets import Buckets
 from schemas.cohort import Cohort, CohortError
 from schemas.label_counts import suppress_label_counts
 from schemas.layout import Layout
 from schemas.rules import DataRules
+from schemas.suppress import SMALLEST_SHOWN
 from schemas.tables.attrition import HEADER, suppress_attrition
 
 PATIENTS = 1000
@@ -43,7 +45,8 @@ class Sample:
 def derive_sample(cohort: Cohort, layout: Layout, rules: DataRules, patients: int = PATIENTS) -> Sample:
     """Derive the labels of the first patients by id, which is uninformative; of all if the sample is too small.
 
-    A sample is too small if no model could learn from it, e.g. with a rare outcome: all patients may be enough.
+    A sample is too small if no model could learn from it, or if it has so few patients with the outcome, or without,
+    that all patients together may be too few for a score: of all of them this is certain.
 
     Raises:
         CohortError, ContractError: as `write_labels`.
@@ -54,13 +57,18 @@ def derive_sample(cohort: Cohort, layout: Layout, rules: DataRules, patients: in
     is_everyone = len(subject_ids) <= 2 * patients  # else the rest could be counted by subtraction
     if not is_everyone:
         with suppress(CohortError):  # the unit that the file needs may be that of other patients
-            sample = _derive(cohort, layout, rules, subject_ids.head(patients))
-            if not sample.not_trainable:
+            sample = _derive(cohort, layout, rules, subject_ids.head(patients), is_everyone=False)
+            # twice as many patients as a score needs, since the sample is a draw
+            least = math.ceil(2 * SMALLEST_SHOWN * patients / len(subject_ids))
+            is_rare = any(has_few_patients(sample.labels, split, least) for split in ("val", "test"))
+            if not sample.not_trainable and not is_rare:
                 return sample
-    return replace(_derive(cohort, layout, rules, subject_ids), is_everyone=True)
+    return _derive(cohort, layout, rules, subject_ids, is_everyone=True)
 
 
-def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Series) -> Sample:
+def _derive(
+    cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Series, *, is_everyone: bool
+) -> Sample:
     kinds, parts, counts, values = kinds_to_read(cohort, layout), [], [], []
     last = subject_ids[-1] if len(subject_ids) else 0
     buckets = np.unique(Buckets.read(layout).of(subject_ids)) if len(subject_ids) else [0]
@@ -74,11 +82,11 @@ def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Se
     # codes of all patients, because the sample may lack a code that exists
     existing = partial(existing_codes, layout, kinds)
     warnings = [
-        *warnings_of(cohort, labels, codes, existing, rules),
+        *warnings_of(cohort, labels, codes, existing, rules, is_everyone=is_everyone),
         *unknown_value_warnings(cohort, read_patients(cohort, layout)),
         *left_out_warnings(cohort, pl.concat(values)),
     ]
-    return Sample(labels, False, warnings, not_trainable(cohort, labels))
+    return Sample(labels, is_everyone, warnings, not_trainable(cohort, labels))
 
 
 def attrition_lines(cohort: Cohort, labels: CohortLabels) -> list[str]:

@@ -14,8 +14,13 @@ from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, LabelsOf
 from schemas.cohort.look_ahead import ONE_END_OF_DATA, look_aheads
 from schemas.rules import DataRules
 from schemas.suppress import SMALLEST_SHOWN, vague_count
-from schemas.tables.events import SPLITS
 from schemas.tables.labels import WITHOUT_CLASSES
+
+_WITHOUT_A_SCORE = {
+    "val": "no threshold is chosen and no model recalibrated",
+    "test": "no score will be shown",
+}
+"""The splits besides training, and what a page lacks without enough patients in each."""
 
 MOST_VALUES = 12
 """How many values of a column a warning names where none is close to the one written."""
@@ -27,6 +32,8 @@ def warnings_of(
     codes: ResolvedCodes,
     existing: Callable[[str], Mapping[str, int]],
     rules: DataRules,
+    *,
+    is_everyone: bool = True,
 ) -> list[str]:
     """Return the warnings of a derived cohort, those about the file first.
 
@@ -35,6 +42,7 @@ def warnings_of(
         codes: the resolved code lists.
         existing: a function from a vocabulary to its codes in the data with their patients, called only if a pattern
             matches no code.
+        is_everyone: whether the labels are those of all patients, so that few patients are few.
     """
     return [
         *cohort.warnings(),
@@ -42,7 +50,7 @@ def warnings_of(
         *_unmatched_patterns(cohort, codes, existing),
         *_uncovered_windows(cohort, labels),
         *not_trainable(cohort, labels),
-        *_poor_splits(cohort, labels),
+        *_poor_splits(cohort, labels, is_everyone=is_everyone),
     ]
 
 
@@ -121,13 +129,20 @@ def _uncovered_windows(cohort: Cohort, labels: CohortLabels) -> list[str]:
     if labels.short_follow_up and not _is_followed_by_definition(cohort):
         share = vague_count(labels.short_follow_up, rows.filter(~pl.col("label")).height)
         period = f"for less than {length}" if end is None else f"to an earlier time than {end}"
-        sentences.append(f"{share} negative rows are followed {period}")
+        sentences.append(f"{share} negative {_rows(share, 'is', 'are')} followed {period}")
     if labels.windowless:
         share = vague_count(labels.windowless, rows.height)
+        whose, count = ("its", "it counts") if share == "1" else ("their", "they count")
         sentences.append(
-            f"{share} rows have no window: their prediction is at or after {end}, so they count as negative"
+            f"{share} {_rows(share, 'has', 'have')} no window: {whose} prediction is at or after {end}, so {count} as "
+            "negative"
         )
     return sentences
+
+
+def _rows(share: str, verb_of_one: str, verb: str) -> str:
+    """Return the noun and the verb after a count or a share."""
+    return f"row {verb_of_one}" if share == "1" else f"rows {verb}"
 
 
 def _is_followed_by_definition(cohort: Cohort) -> bool:
@@ -150,11 +165,19 @@ def not_trainable(cohort: Cohort, labels: CohortLabels) -> list[str]:
     return [f"not trainable: {fault}" for fault in faults]
 
 
-def _poor_splits(cohort: Cohort, labels: CohortLabels) -> list[str]:
+def _poor_splits(cohort: Cohort, labels: CohortLabels, *, is_everyone: bool) -> list[str]:
     """Warn about splits unsuitable for validation or test, and about classes without rows."""
     if labels.rows.is_empty() or isinstance(cohort.outcome, LabelsOf):
         return []
-    sentences = [fault for split in SPLITS if split != "train" for fault in _few_classes(labels, split)]
+    sentences = []
+    for split, consequence in _WITHOUT_A_SCORE.items():
+        if faults := _few_classes(labels, split):
+            sentences += faults
+        elif is_everyone and has_few_patients(labels, split):
+            whose = "" if labels.label_type == "number" else " with, or without, the outcome"
+            sentences.append(
+                f"the {split} split has under {SMALLEST_SHOWN} patients{whose}, so that {consequence}"
+            )
     if labels.label_type == "class":
         absent = len(set(labels.classes) - set(labels.rows["label"]))
         if absent:
@@ -164,11 +187,29 @@ def _poor_splits(cohort: Cohort, labels: CohortLabels) -> list[str]:
     return sentences
 
 
+def has_few_patients(labels: CohortLabels, split: str, least: int = SMALLEST_SHOWN) -> bool:
+    """Return whether a split has too few patients for a score: under `least` with the outcome, or without it."""
+    rows = labels.rows.filter(pl.col("split") == split)
+    match labels.label_type:
+        case "number":
+            return rows["subject_id"].n_unique() < least
+        case "time":
+            has_outcome = pl.col("label").struct.field("event")
+        case "bool":
+            has_outcome = pl.col("label")
+        case _:
+            return False  # a class with few patients is left out by itself
+    return any(rows.filter(side)["subject_id"].n_unique() < least for side in (has_outcome, ~has_outcome))
+
+
 def _few_classes(labels: CohortLabels, split: str) -> list[str]:
-    label, one = labels.rows.filter(pl.col("split") == split)["label"], "has one class only"
-    if labels.label_type == "number":
-        one = "has one value only"
+    label = labels.rows.filter(pl.col("split") == split)["label"]
+    one = {
+        "bool": "has only rows with the outcome, or only without",
+        "number": "has one value only",
+        "time": "has only rows with the event, or only without",
+    }.get(labels.label_type, "has one class only")
     if labels.label_type == "time":
-        label, one = label.struct.field("event"), "has only rows with the event, or only without"
+        label = label.struct.field("event")
     classes = label.n_unique()
     return [] if classes > 1 else [f"the {split} split {one if classes else 'has no rows'}"]

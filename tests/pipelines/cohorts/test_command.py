@@ -14,6 +14,7 @@ from schemas.cohort import parse_cohort, parse_text
 from schemas.cohort.english import in_english
 from schemas.layout import Layout
 from schemas.rules import PRESETS
+from schemas.tables.events import SPLITS
 from tests.schemas.cohort.test_cohort import EPISODES, MORTALITY, RETURN_HOME
 from tests.support.cohort_tables import COHORT_FILES, DAY, DAY_ZERO, mimic, stay, subject, write
 
@@ -31,9 +32,9 @@ def run_command(capsys, tmp_path):
     return run
 
 
-def write_patients(folder, count, *, far=True):
+def write_patients(folder, count, *, far=True, splits=("train",)):
     """Write patients with two stays each, 20 or 60 days apart; three patients do not come back."""
-    subjects = [subject(number) for number in range(1, count + 1)]
+    subjects = [subject(number, splits[number // 2 % len(splits)]) for number in range(1, count + 1)]
     first = [stay(n, DAY_ZERO, DAY_ZERO + DAY, of=n) for n in range(1, count + 1)]
     later = {n: DAY_ZERO + (60 if far and n % 2 else 20) * DAY for n in range(1, count - 2)}
     later_stays = [stay(1000 + n, start, start + DAY, of=n) for n, start in later.items()]
@@ -108,13 +109,33 @@ def test_check_shows_attrition_without_small_counts(run_command, tmp_path):
 
 
 def test_sample_counts_only_the_first_patients(tmp_path):
-    write_patients(tmp_path, 40)
+    write_patients(tmp_path, 400, splits=SPLITS)
     layout, rules = Layout(tmp_path / "mimic"), PRESETS["default"]
-    sample = derive_sample(mimic("readmission"), layout, rules, patients=15)
+    sample = derive_sample(mimic("readmission"), layout, rules, patients=150)
     first = sample.labels.steps[0]
-    assert (sample.is_everyone, first.patients, first.index_rows) == (False, 15, 30)
-    everyone = derive_sample(mimic("readmission"), layout, rules, patients=20)
-    assert (everyone.is_everyone, everyone.labels.steps[0].patients) == (True, 40)
+    assert (sample.is_everyone, first.patients, first.index_rows) == (False, 150, 300)
+    everyone = derive_sample(mimic("readmission"), layout, rules, patients=200)
+    assert (everyone.is_everyone, everyone.labels.steps[0].patients) == (True, 400)
+
+
+@pytest.mark.parametrize(("patients", "is_warned"), [(80, False), (60, True)])
+def test_check_warns_of_splits_with_few_patients_with_or_without_the_outcome(
+    patients, is_warned, run_command, tmp_path
+):
+    """A third of the patients is in each split, half of them with the outcome."""
+    write_patients(tmp_path, patients, splits=SPLITS)
+    code, out = run_command("check", READMISSION)
+    assert code == 0
+    words = (
+        "the test split has under 11 patients with, or without, the outcome, so that no score will be shown"
+    )
+    assert (f"WARN {words}" in out) is is_warned
+
+
+def test_few_patients_of_a_sample_are_no_warning_where_all_are_enough(tmp_path):
+    write_patients(tmp_path, 400, splits=SPLITS)
+    sample = derive_sample(mimic("readmission"), Layout(tmp_path / "mimic"), PRESETS["default"], patients=60)
+    assert (sample.is_everyone, [words for words in sample.warnings if "patients" in words]) == (False, [])
 
 
 def test_sample_counts_all_patients_when_the_first_are_not_trainable(tmp_path):
@@ -123,10 +144,16 @@ def test_sample_counts_all_patients_when_the_first_are_not_trainable(tmp_path):
     assert (sample.is_everyone, sample.labels.steps[0].patients, sample.not_trainable) == (True, 40, [])
 
 
+def test_sample_counts_all_patients_when_the_first_do_not_tell_whether_they_are_enough(tmp_path):
+    write_patients(tmp_path, 130, splits=SPLITS)
+    sample = derive_sample(mimic("readmission"), Layout(tmp_path / "mimic"), PRESETS["default"], patients=20)
+    assert (sample.is_everyone, sample.not_trainable) == (True, [])
+
+
 @pytest.mark.parametrize(
     ("far", "age", "reason"),
     [
-        (False, "[0 days, 120 years]", "the train split has one class only"),
+        (False, "[0 days, 120 years]", "the train split has only rows with the outcome, or only without"),
         (True, "[119 years, 120 years]", "the cohort is empty"),
     ],
 )
