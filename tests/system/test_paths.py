@@ -4,7 +4,6 @@ import ast
 import copy
 import gzip
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -162,31 +161,38 @@ ROOMS = ("schemas", "pipelines", "nest_model", "assets")
 PATHS = ROOT / "schemas" / "io" / "paths.py"
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for room in ROOMS:
-        for file in (ROOT / room).rglob("*.py"):
-            if file != PATHS:
-                yield str(file.relative_to(ROOT)), ast.parse(file.read_bytes())
+@pytest.fixture(scope="module")
+def modules() -> dict[str, list[ast.Call | ast.Constant]]:
+    """Return the calls and constants of each module but the one that may use paths."""
+    return {
+        str(file.relative_to(ROOT)): [
+            node for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, ast.Call | ast.Constant)
+        ]
+        for room in ROOMS
+        for file in (ROOT / room).rglob("*.py")
+        if file != PATHS
+    }
 
 
-def test_only_the_paths_module_passes_paths_to_polars() -> None:
+def test_only_the_paths_module_passes_paths_to_polars(modules) -> None:
     matches = [
         f"{name}:{node.lineno}"
-        for name, tree in modules()
-        for node in ast.walk(tree)
+        for name, nodes in modules.items()
+        for node in nodes
         if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
         and re.fullmatch(r"(pl|polars)\.(scan|read)_\w+", ast.unparse(node.func))
         and not re.match(r"(io\.)?BytesIO\(", ast.unparse(node.args[0]))
     ]
     assert matches == []
 
 
-def test_only_the_paths_module_writes_paths_into_duckdb_sql() -> None:
+def test_only_the_paths_module_writes_paths_into_duckdb_sql(modules) -> None:
     sql = re.compile(r"\b(read_(parquet|csv)\w*|parquet_scan|glob)\s*\(|\bATTACH\b|\bCOPY\b.+'|^duckdb:///")
     matches = [
         f"{name}:{node.lineno}"
-        for name, tree in modules()
-        for node in ast.walk(tree)
+        for name, nodes in modules.items()
+        for node in nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and sql.search(node.value)
     ]
     assert [place.split(":")[0] for place in matches] == ["schemas/expectations/validation.py"], (
@@ -194,11 +200,11 @@ def test_only_the_paths_module_writes_paths_into_duckdb_sql() -> None:
     )
 
 
-def test_database_connections_use_the_paths_helper() -> None:
-    for name, tree in modules():
-        names = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        connects = [
-            node for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "duckdb.connect" and node.args
-        ]  # fmt: skip
-        assert not connects or "DuckDBPaths" in names, name
+def test_database_connections_use_the_paths_helper(modules) -> None:
+    for name, nodes in modules.items():
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        connects = any(
+            isinstance(call.func, ast.Attribute) and ast.unparse(call.func) == "duckdb.connect" and call.args
+            for call in calls
+        )
+        assert not connects or "DuckDBPaths" in {ast.unparse(call.func) for call in calls}, name
