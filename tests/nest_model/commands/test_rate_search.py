@@ -31,7 +31,7 @@ SEARCH = RECIPE.with_changes(rate_factors=FACTORS)
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> World:
-    return make_world(tmp_path_factory.mktemp("world"), subjects=240)
+    return make_world(tmp_path_factory.mktemp("world"), subjects=120)
 
 
 @pytest.fixture(scope="module")
