@@ -28,10 +28,14 @@ class Resamples:
     def of(cls, subject_id: np.ndarray, *, count: int = RESAMPLES, seed: int = SEED) -> "Resamples":
         """Draw `count` resamples of the distinct subjects among `subject_id` [rows]."""
         subjects = np.unique(subject_id)
-        rng = np.random.default_rng(seed)
-        samples = (rng.integers(0, len(subjects), len(subjects)) for _ in range(count))
-        counts = [np.bincount(columns, minlength=len(subjects)) for columns in samples]
-        return cls(subjects, np.array(counts, dtype=np.uint16).reshape(count, len(subjects)))
+        rng, size = np.random.default_rng(seed), len(subjects)
+        draws = np.zeros((count, size), dtype=np.uint16)
+        block = max(1, _BLOCK_CELLS // max(1, size))
+        for first in range(0, count, block):
+            rows = draws[first : first + block]
+            columns = rng.integers(0, size, rows.shape) + size * np.arange(len(rows))[:, None]
+            rows[:] = np.bincount(columns.ravel(), minlength=rows.size).reshape(rows.shape)
+        return cls(subjects, draws)
 
     def apply(self, metric: Callable[[np.ndarray], np.ndarray], subject_id: np.ndarray) -> np.ndarray:
         """Return metric(weights [block, rows]) -> [block] for every resample, computed in blocks."""
