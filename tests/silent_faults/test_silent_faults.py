@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.silent_faults.__main__ import PAGE, page
-from tests.silent_faults.chain import whole_chain, write_raw
+from tests.silent_faults.chain import TABLES, up_to, whole_chain, write_raw
 from tests.silent_faults.fault import Findings, Sandbox, SilentFault, Use
 from tests.silent_faults.faults import ALL
 
@@ -17,17 +17,18 @@ FEWEST = 11
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A synthetic input and the output of a clean run; tests must not write here."""
+    """A synthetic input, to which `baselines` adds the output of a clean run; tests must not write here."""
     folder = tmp_path_factory.mktemp("clean")
     write_raw(folder)
-    assert whole_chain(Sandbox(folder)).refusals == {}
     return folder
 
 
 @pytest.fixture(scope="module")
-def baselines() -> dict[Use, Findings]:
-    """The findings of each use on an undamaged sandbox, shared by all faults."""
-    return {}
+def baselines(clean: Path) -> dict[Use, Findings]:
+    """The findings of each use on an undamaged sandbox, shared by all faults; a part of the chain finds no more."""
+    findings = whole_chain(Sandbox(clean))
+    assert findings.refusals == {}
+    return dict.fromkeys([whole_chain, *map(up_to, TABLES)], findings)
 
 
 @contextmanager
