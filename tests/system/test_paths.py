@@ -166,7 +166,9 @@ def modules() -> dict[str, list[ast.Call | ast.Constant]]:
     """Return the calls and constants of each module but the one that may use paths."""
     return {
         str(file.relative_to(ROOT)): [
-            node for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, ast.Call | ast.Constant)
+            node
+            for node in ast.walk(ast.parse(file.read_bytes()))
+            if isinstance(node, ast.Call | ast.Constant)
         ]
         for room in ROOMS
         for file in (ROOT / room).rglob("*.py")
