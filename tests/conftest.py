@@ -3,6 +3,7 @@
 import fcntl
 import gc
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,10 @@ from schemas.loading import loading
 from tests.support.commands import SMALL, Run, run
 
 TESTS = Path(__file__).parent
+
+# read when torch and NumPy load: three workers share two cores, on which waiting threads would spin
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as `python -m nest_model` has it
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # a busy machine is no fault of the code's; `make test` looks at fewer examples than `make test-long`
 hypothesis.settings.register_profile("long", deadline=None)
