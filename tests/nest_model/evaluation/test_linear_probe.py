@@ -129,7 +129,7 @@ def test_list_columns_are_independent_and_a_constant_has_no_weights():
 def test_list_strength_is_chosen_on_the_commonest_labels():
     names = tuple("abcdefghijkl")
     choices = set()
-    for seed in range(4):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         rows = rng.normal(size=(ROWS, 60)).astype(np.float32)
         shift = rng.permutation(len(names)) / 4  # the commonest labels are in random columns
