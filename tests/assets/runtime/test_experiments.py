@@ -135,7 +135,10 @@ def test_workspace_keeps_tables_apart_from_the_models_of_an_experiment(tmp_path,
 
 def test_object_store_has_an_experiment_below_its_source(tmp_path):
     layout = StoredLayout(tmp_path / "mimic", "memory://nest/mimic").experiment("wide")
-    assert (layout.root, layout.url) == (tmp_path / "mimic/experiments/wide", "memory://nest/mimic/experiments/wide")
+    assert (layout.root, layout.url) == (
+        tmp_path / "mimic/experiments/wide",
+        "memory://nest/mimic/experiments/wide",
+    )
 
 
 @pytest.mark.parametrize("name", ["../other", "Wide", "1st", "a/b", ""])
