@@ -107,7 +107,7 @@ def comparison_metadata(page: ModuleType, out: Path) -> dict[str, Any]:
     Args:
         page: the module that draws it, with `sentences`, `markdown_rows` and `all_pictures`.
     """
-    from nest_model.report.figures import png  # matplotlib: only where it draws
+    from nest_model.report.figures import ui_png  # matplotlib: only where it draws
 
     metrics = json.loads(verified(out / "metrics.json").read_text())
     return {
@@ -115,7 +115,7 @@ def comparison_metadata(page: ModuleType, out: Path) -> dict[str, Any]:
         "in_short": " ".join(page.sentences(metrics)),
         **({"users": metrics["users"]} if "users" in metrics else {}),
         "table": dg.MetadataValue.md(markdown_table(page.markdown_rows(metrics))),
-        **pictures_metadata({name: png(figure) for name, figure in page.all_pictures(metrics).items()}),
+        **pictures_metadata({name: ui_png(figure) for name, figure in page.all_pictures(metrics).items()}),
     }
 
 

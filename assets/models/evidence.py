@@ -28,7 +28,7 @@ from assets.resources import Workspace, has_gpu
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
-from assets.runtime.step_cache import ALSO_READS, cached_step, step_key
+from assets.runtime.step_cache import ALSO_READS, ONLY_AFTER, cached_step, step_key
 from nest_model.evidence.rows import Names, Row, all_rows, clashes
 from nest_model.options import FineTuningOptions, preset_for
 from schemas.cards import FAILED, StepCard, step_of
@@ -48,6 +48,7 @@ def evidence_assets(spec: SourceSpec, cohorts: Sequence[str]) -> list[dg.AssetsD
     if not tasks:
         return []
     return [
+        inputs_asset(source, tasks),
         *(pretraining_asset(source, row) for row in _pretrained_first(rows)),
         *(cell_asset(source, row, task) for row in rows if has_own_cell(row) for task in row.tasks(tasks)),
         page_asset(source, rows, tasks),
@@ -76,14 +77,45 @@ def has_own_cell(row: Row) -> bool:
     return row.has_cells and row.model_of_cohort is None
 
 
+def inputs_name(source: str) -> str:
+    """Return the asset that every row of the evidence comes after."""
+    return f"{source}_evidence_inputs"
+
+
+def inputs_asset(source: str, tasks: Sequence[str]) -> dg.AssetsDefinition:
+    """Return the asset `<source>_evidence_inputs`, by which the rows hang together with the rest of the graph.
+
+    It makes nothing. Without it the UI draws each of a hundred rows on the pages of the shards', the labels' and the
+    models' groups, which everybody opens.
+    """
+
+    @dg.asset(
+        name=inputs_name(source),
+        deps=[f"{source}_seqset", f"{source}_nest", *(f"{task}_labels" for task in tasks)],
+        group_name=f"{source}_evidence_inputs",
+        kinds={"python"},
+        code_version="1",
+        description="What the rows of the evidence start from: shards, labels, and NEST as it was pretrained.",
+        owners=RESEARCH_TEAM,
+    )
+    @with_clear_errors
+    def inputs(workspace: Workspace) -> dg.MaterializeResult[Any]:
+        return dg.MaterializeResult(data_version=dg.DataVersion(step_key(workspace.layout(source), {})))
+
+    return inputs
+
+
 def pretraining_asset(source: str, row: Row) -> dg.AssetsDefinition:
     """Return the asset `<source>_evidence_<row>`: the row's own pretraining."""
     assert row.system is not None, "boosted trees are not pretrained"
 
     @dg.asset(
         name=Names(source).pretrained(row),
-        deps=[f"{source}_seqset"],
-        metadata={ALSO_READS: [f"{source}_{table}" for table in TABLES if table != "seqset"]},
+        deps=[inputs_name(source)],
+        metadata={
+            ONLY_AFTER: [inputs_name(source)],
+            ALSO_READS: [f"{source}_{table}" for table in TABLES],
+        },
         group_name=f"{source}_evidence_{row.part}",
         kinds={"pytorch"},
         op_tags=TRAINING,
@@ -108,13 +140,17 @@ def pretraining_asset(source: str, row: Row) -> dg.AssetsDefinition:
 
 def cell_asset(source: str, row: Row, task: str) -> dg.AssetsDefinition:
     """Return the asset of one cell: a row fine-tuned, or fitted, on a cohort's labels and scored."""
-    seqset, vocab = f"{source}_seqset", f"{source}_vocab"
-    parent, also_read = (seqset, vocab) if row.system is None else (Names(source).pretrained(row), seqset)
+    start = f"{source}_vocab" if row.system is None else Names(source).pretrained(row)
+    own_start = [start] if start not in (f"{source}_vocab", f"{source}_nest") else []
+    before = [inputs_name(source), *own_start]
 
     @dg.asset(
         name=Names(source).cell(row, task),
-        deps=[parent, f"{task}_labels"],
-        metadata={ALSO_READS: [also_read]},
+        deps=before,
+        metadata={
+            ONLY_AFTER: [inputs_name(source)],
+            ALSO_READS: [f"{source}_seqset", f"{task}_labels", *({start} - {*own_start})],
+        },
         group_name=f"{source}_evidence_{row.part}",
         kinds={"lightgbm" if row.system is None else "pytorch"},
         code_version=boosting_code() if row.system is None else finetuning_code(row.system),

@@ -64,7 +64,7 @@ def monitor_asset(cohorts: Sequence[str], group: str) -> dg.AssetsDefinition:
         for cohort, shares in page.shares.items():
             title = f"{cohort}: scores by decile of the reference, per cent"
             figure = figures.histogram(shares, title=title, x="decile", y="% of new patients")
-            pictures[title] = figures.png(figure)
+            pictures[title] = figures.ui_png(figure)
         for note in page.notes:
             context.log.warning(note)
         yield dg.MaterializeResult(

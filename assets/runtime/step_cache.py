@@ -24,6 +24,8 @@ from schemas.suppress import disclosing
 RAW, UNCHANGED = "raw", "unchanged: nothing to do"
 ALSO_READS = "nest/also_reads"
 """Metadata of an asset: what it reads beside its `deps`. All of it lies upstream of them, so the graph has no arrow."""
+ONLY_AFTER = "nest/only_after"
+"""Metadata of an asset: those of its `deps` that it comes after and reads nothing of."""
 WITHOUT_SPLITS = {"subjects": "people"}
 """For a step that reads the patients but not their splits: a changed split does not redo it."""
 
@@ -151,7 +153,8 @@ def _step_and_dependencies(
     context, source = dg.AssetExecutionContext.get(), layout.source
     spec = context.assets_def.get_asset_spec(context.asset_key)
     upstream = [*(dep.asset_key.to_user_string() for dep in spec.deps), *spec.metadata.get(ALSO_READS, ())]
-    steps = [step_of(asset, source) for asset in upstream if belongs_to_source(asset, source)]
+    read = [asset for asset in upstream if asset not in spec.metadata.get(ONLY_AFTER, ())]
+    steps = [step_of(asset, source) for asset in read if belongs_to_source(asset, source)]
     if partial:
         steps = [step for step in steps if StepCard.path(cards_of(layout, step), step).exists()]
     inputs = input_contents(layout, steps, only)

@@ -100,6 +100,11 @@ def png(figure: Figure, *, dots_per_inch: int = 144) -> bytes:
     return buffer.getvalue()
 
 
+def ui_png(figure: Figure) -> bytes:
+    """Return the figure as a PNG for a page of the UI, whose Markdown shows each dot as a pixel and scales nothing."""
+    return png(figure, dots_per_inch=96)
+
+
 def svg(figure: Figure, *, alt: str) -> str:
     """Return the figure as an `<svg>` element for a page; `alt` is the text for screen readers."""
     buffer = io.StringIO()

@@ -21,7 +21,7 @@ def event_previews(card: StepCard) -> dict[str, bytes]:
     texts = suppress_parts(counts)
     bars = [(kind, count if texts[kind] == f"{count:,}" else None) for kind, count in counts.items()]
     title = "Events by kind"
-    return {title: figures.png(figures.histogram(bars, title=title, x="kind", y="events"))} if bars else {}
+    return {title: figures.ui_png(figures.histogram(bars, title=title, x="kind", y="events"))} if bars else {}
 
 
 def attrition_previews(steps: Sequence[Mapping[str, str]]) -> dict[str, bytes]:
@@ -33,12 +33,12 @@ def attrition_previews(steps: Sequence[Mapping[str, str]]) -> dict[str, bytes]:
     bars = attrition_bars(steps)
     if not any(rows for _, rows, _ in bars):
         return {}
-    return {"Cohort selection": figures.png(figures.attrition(bars))}
+    return {"Cohort selection": figures.ui_png(figures.attrition(bars))}
 
 
 def seqset_previews(card: StepCard) -> dict[str, bytes]:
     """Return histograms of sets per patient and tokens per set from the card's bins, small counts withheld."""
-    return {title: figures.png(figure) for title, figure in data_figures(histograms(card.counts)).items()}
+    return {title: figures.ui_png(figure) for title, figure in data_figures(histograms(card.counts)).items()}
 
 
 def training_previews(model: Path) -> dict[str, bytes]:
@@ -47,7 +47,7 @@ def training_previews(model: Path) -> dict[str, bytes]:
     if not file.exists():
         return {}
     curves = training_curves.curves(json.loads(verified(file).read_text()))
-    return {title: figures.png(figure) for title, figure in curves.items()}
+    return {title: figures.ui_png(figure) for title, figure in curves.items()}
 
 
 def prediction_previews(file: Path, model: str) -> dict[str, bytes]:
@@ -65,7 +65,7 @@ def prediction_previews(file: Path, model: str) -> dict[str, bytes]:
     curves = {"ROC": figures.roc({model: (test.truth[:, 0], cuts.part)})}
     if points := reliability(test, cuts):
         curves["Reliability"] = figures.reliability({model: points})
-    return {title: figures.png(figure) for title, figure in curves.items()}
+    return {title: figures.ui_png(figure) for title, figure in curves.items()}
 
 
 def removal_previews(model: Path) -> dict[str, bytes]:
@@ -74,10 +74,10 @@ def removal_previews(model: Path) -> dict[str, bytes]:
     figure = (
         removals_figure(json.loads(verified(file).read_text()), is_vertical=True) if file.exists() else None
     )
-    return {} if figure is None else {"What NEST loses without": figures.png(figure)}
+    return {} if figure is None else {"What NEST loses without": figures.ui_png(figure)}
 
 
 def report_previews(folder: Path) -> dict[str, bytes]:
     """Return the overview of a report's tasks and models; empty if nothing was scored."""
     figure = overview_figure(json.loads(verified(folder / "metrics.json").read_text()), is_vertical=True)
-    return {} if figure is None else {"Results": figures.png(figure)}
+    return {} if figure is None else {"Results": figures.ui_png(figure)}

@@ -1,8 +1,9 @@
-"""The UI in a real browser: groups, assets, materialization, a second run, and cohort files."""
+"""The UI in a real browser: groups, jobs, assets, materialization, a second run, and cohort files."""
 
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -15,7 +16,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.support.commands import BIN, ROOT, Run, copy_checkout, environment, run
+from schemas.cards import COHORT_STEPS
+from tests.support.commands import BIN, ROOT, SMALL, Run, copy_checkout, environment, run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
@@ -84,6 +86,7 @@ def page() -> Iterator[Page]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         page = browser.new_page(viewport={"width": 1600, "height": 1000})
         page.set_default_timeout(40_000)
+        expect.set_options(timeout=40_000)
         yield page
         browser.close()
 
@@ -115,13 +118,45 @@ def test_asset_pages_show_pictures_save_reports_and_execute_one_check(
         page.goto(f"{address}/assets/mimic_report")
         picture = page.locator("img[src^='/logs/pictures/']").first
         expect(picture).to_be_visible()
-        assert picture.evaluate("image => image.naturalWidth") > 100, "the picture must be drawn"
-        with page.expect_download() as download:
-            page.get_by_text("save the page and open it").first.click()
-        assert "<html" in download.value.path().read_text()
+        assert 100 < picture.evaluate("image => image.naturalWidth") < 900, (
+            "drawn, and no wider than its column"
+        )
+        assert "<html" in save_report(page)
+        page.goto(f"{address}/assets/mimic_mortality_report")
+        report = save_report(page)
+        assert [part for part in PARTS_FOR_CLINICIANS if f"{part}</h" not in report] == []
         page.goto(f"{address}/assets/mimic_seqset?view=checks")
         expect(page.get_by_role("button", name="Execute", exact=True).first).to_be_enabled()
         expect(page.get_by_text("required expectations hold").first).to_be_visible()
+
+
+PARTS_FOR_CLINICIANS = ("Characteristics", "Operating points", "Act or defer", "Over the years")
+
+
+def save_report(page: Page) -> str:
+    """Press the link of a report's page and return what the browser saves."""
+    with page.expect_download() as download:
+        page.get_by_text("save the page and open it").first.click()
+    return download.value.path().read_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1920, 1080)])
+def test_group_pages_and_jobs_begin_with_what_users_look_for(
+    full_run: Run, tmp_path: Path, page: Page, width: int, height: int
+) -> None:
+    shutil.copytree(full_run.storage, tmp_path / "dagster")
+    page.set_viewport_size({"width": width, "height": height})
+    with serve_ui(ROOT, tmp_path) as address:
+        page.goto(f"{address}/jobs")
+        expect(page.get_by_text("mimic_full", exact=True).first).to_be_in_viewport()
+        for group, asset in (("mimic_cohorts", "mimic_mortality_labels"), ("mimic_models", "mimic_nest")):
+            page.goto(f"{address}/locations/__repository__@nest/asset-groups/{group}")
+            expect(page.get_by_text(asset).first).to_be_visible()
+            rows_of_evidence = page.get_by_text(re.compile("^mimic_evi"))
+            assert rows_of_evidence.count() <= 2, (
+                "the inputs of the evidence and its page, and none of its rows"
+            )
 
 
 def materialize(page: Page, address: str, asset: str) -> None:
@@ -244,14 +279,13 @@ def wait_for_runs(address: str, statuses: list[str], seconds: float = 120) -> No
 
 
 @pytest.mark.long
-def test_ui_labels_a_new_cohort_file_and_shows_faults_of_a_broken_file(
-    full_run: Run, tmp_path: Path, page: Page
-) -> None:
+def test_a_cohort_file_is_made_broken_and_mended_in_the_ui(full_run: Run, tmp_path: Path, page: Page) -> None:
     repository, file = tmp_path / "repository", tmp_path / "repository" / "assets" / "cohorts" / "mine.yaml"
     copy_checkout(repository)
     shutil.copytree(full_run.data, tmp_path / "data")
     shutil.copytree(full_run.storage, tmp_path / "dagster")
-    with serve_ui(repository, tmp_path) as address:
+    with serve_ui(repository, tmp_path, **SMALL) as address:
+        groups = f"{address}/locations/__repository__@nest/asset-groups"
         file.write_text(COHORT_FILE)
         reload_definitions(page, address)
         materialize(page, address, "mine_labels")
@@ -259,9 +293,40 @@ def test_ui_labels_a_new_cohort_file_and_shows_faults_of_a_broken_file(
 
         file.write_text(COHORT_FILE.replace("24 hours", "24 huors"))
         reload_definitions(page, address)
-        page.goto(f"{address}/locations/__repository__@nest/asset-groups/mimic_cohorts_to_mend/list")
+        page.goto(f"{groups}/mimic_cohorts_to_mend/list")
         expect(page.get_by_text("mine_cannot_be_read").first).to_be_visible()
         page.goto(f"{address}/assets/mine_cannot_be_read")
         expect(page.get_by_text("mine.yaml:6").first).to_be_visible()
-        page.goto(f"{address}/locations/__repository__@nest/asset-groups/mimic_etl/list")
-        expect(page.get_by_text("mimic_seqset", exact=True).first).to_be_visible()
+        page.goto(f"{groups}/mimic_cohorts/list")
+        expect(page.get_by_text("mimic_mortality_labels", exact=True).first).to_be_visible()
+        expect(page.get_by_text("mine_labels", exact=True)).to_have_count(0)
+        assert failed_assets(address) == []
+
+        file.write_text(COHORT_FILE)
+        reload_definitions(page, address)
+        run_job(page, address, "one_cohort_mine")
+        reload_until_visible(page, f"{address}/assets/mine_report", "save the page and open it")
+        assert "a stay longer than five days" in save_report(page)
+        page.goto(f"{groups}/mimic_cohorts/list")
+        expect(page.get_by_text("mine_labels", exact=True).first).to_be_visible()
+        assert asset_names(address, "mine_") == {f"mine_{step}" for step in COHORT_STEPS}
+
+
+def run_job(page: Page, address: str, job: str) -> None:
+    """Press Materialize all on a job's page and wait for its run to succeed."""
+    successes = run_statuses(address).count("SUCCESS")
+    page.goto(f"{address}/locations/__repository__@nest/jobs/{job}")
+    with page.expect_response(lambda response: "mutation Launch" in (response.request.post_data or "")):
+        page.get_by_role("button", name="Materialize all").first.click()
+    deadline = time.monotonic() + 1_200
+    while run_statuses(address).count("SUCCESS") == successes and time.monotonic() < deadline:
+        assert "FAILURE" not in run_statuses(address)
+        time.sleep(2)
+    assert run_statuses(address).count("SUCCESS") == successes + 1
+
+
+def asset_names(address: str, beginning: str) -> set[str]:
+    nodes = query_ui(address, "{assetNodes{assetKey{path}}}")["assetNodes"]
+    return {
+        node["assetKey"]["path"][0] for node in nodes if node["assetKey"]["path"][0].startswith(beginning)
+    }
