@@ -32,6 +32,9 @@ from schemas.cohort.combinations import parts_of
 
 Candidates = pl.LazyFrame
 
+CODED_KINDS = ("DX", "PR")
+"""The kinds of events that are coded when their stay ends, and dated in it."""
+
 
 def add_condition(rows: pl.LazyFrame, condition: Any, tables: Tables, column: str) -> Candidates:
     """Add whether each candidate meets a condition; unknown counts as not met."""
@@ -114,14 +117,31 @@ def _data_until(rows: pl.LazyFrame, condition: DataUntil, _: Tables, column: str
 
 
 def _event(rows: pl.LazyFrame, condition: EventSeen, tables: Tables, column: str) -> Candidates:
-    moments = event_times(tables.events_of(condition.event))
-    return mark(rows, within_window(rows, moments, *_span(condition)), column)
+    return mark(rows, _events(rows, tables, condition.event, *_span(condition)), column)
 
 
 def _no_event(rows: pl.LazyFrame, condition: EventNotSeen, tables: Tables, column: str) -> Candidates:
-    moments = event_times(tables.events_of(condition.no_event))
-    matches = within_window(rows, moments, None, time_of(condition.before))
+    matches = _events(rows, tables, condition.no_event, None, time_of(condition.before))
     return mark(rows, matches, column).with_columns(~pl.col(column))
+
+
+def _events(
+    rows: pl.LazyFrame, tables: Tables, name: str, start: pl.Expr | None, end: pl.Expr | None
+) -> pl.LazyFrame:
+    """Return (candidate, moment) of the events of a code list in (start, end], by when they are dated.
+
+    Unless `tables.sees_codes`, a diagnosis or procedure in a time that ends by the prediction must be known at it.
+    """
+    events = tables.events_of(name)
+    if tables.sees_codes or end is None:
+        return within_window(rows, event_times(events), start, end)
+    is_code = pl.col("kind").is_in(CODED_KINDS)
+    moments = events.select(
+        "subject_id", "encounter_id", moment="time", known=pl.when(is_code).then("available_at")
+    )
+    bounds = rows.select(*KEY, latest=pl.when(end <= pl.col("predict_at")).then("predict_at"))
+    pairs = within_window(rows, moments, start, end).join(bounds, on=KEY, how="left")
+    return pairs.filter((pl.col("known") <= pl.col("latest")).fill_null(True))
 
 
 def _any_encounter(rows: pl.LazyFrame, condition: EncounterSeen, tables: Tables, column: str) -> Candidates:

@@ -89,8 +89,14 @@ def add_index_steps(steps: Steps, cohort: Cohort, tables: Tables) -> None:
 
 
 def add_requirements(steps: Steps, cohort: Cohort, tables: Tables, *, lenient: bool) -> None:
-    """Add the requirements in order; with `lenient`, `index_longer_than` drops no rows."""
+    """Add the requirements in order; with `lenient`, `index_longer_than` drops no rows.
+
+    Without it, codes of a stay count only if they are known at the prediction, except those named in `looks_ahead`.
+    """
+    is_by_the_end = cohort.predict_at.anchor == "index.end"
     for name, condition in cohort.requirements:
+        sees_codes = lenient or is_by_the_end or name in (cohort.looks_ahead or ())
+        tables = replace(tables, sees_codes=sees_codes)
         rows = add_condition(steps.rows, condition, tables, steps.next_column)
         steps.add(name, rows, drops=not (lenient and isinstance(condition, IndexLongerThan)))
 

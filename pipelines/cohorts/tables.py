@@ -20,6 +20,7 @@ class Tables:
     codes: Mapping[str, CodeList]
     end_of_data: datetime | None = None  # common to all; None: the last discharge of each patient
     death_follow_up_days: int = 0  # after the end of data, in which a death is known
+    sees_codes: bool = True  # before their stay ends, though they are coded after it
     members: Mapping[str, pl.LazyFrame] = field(
         default_factory=dict
     )  # the index rows of cohorts named in the file

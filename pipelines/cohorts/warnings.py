@@ -11,7 +11,7 @@ from pipelines.cohorts.derive import CohortLabels
 from pipelines.cohorts.tables import Tables, pattern_expr
 from pipelines.cohorts.unanswerable import filters
 from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, LabelsOf
-from schemas.cohort.look_ahead import ONE_END_OF_DATA, look_aheads
+from schemas.cohort.look_ahead import DATED_EARLY, ONE_END_OF_DATA, cut_requirements, look_aheads
 from schemas.rules import DataRules
 from schemas.suppress import SMALLEST_SHOWN, vague_count
 from schemas.tables.labels import WITHOUT_CLASSES
@@ -46,11 +46,22 @@ def warnings_of(
     """
     return [
         *cohort.warnings(),
+        *_codes_before_discharge(cohort, rules),
         *_diagnoses_before_discharge(cohort, rules),
         *_unmatched_patterns(cohort, codes, existing),
         *_uncovered_windows(cohort, labels),
         *not_trainable(cohort, labels),
         *_poor_splits(cohort, labels, is_everyone=is_everyone),
+    ]
+
+
+def _codes_before_discharge(cohort: Cohort, rules: DataRules) -> list[str]:
+    """Warn of requirements that count codes before their stay ends, as the clock "time" dates them."""
+    if rules.clock != "time":
+        return []
+    return [
+        f"'{name}' looks past the prediction under the preset paper: {DATED_EARLY}"
+        for name in cut_requirements(cohort)
     ]
 
 

@@ -21,7 +21,7 @@ from schemas.cohort.conditions import (
     IndexWithout,
     LabSeen,
 )
-from schemas.cohort.look_ahead import look_aheads
+from schemas.cohort.look_ahead import cut_requirements, look_aheads
 from schemas.cohort.model import HASH_SPLIT, Cohort
 from schemas.cohort.outcomes import (
     AnyEncounter,
@@ -62,6 +62,10 @@ def in_english(cohort: Cohort, names: CodeNames = NO_NAMES) -> list[str]:
         *(
             f"Known only after the prediction: {name}, as {reason}."
             for name, reason in look_aheads(cohort).items()
+        ),
+        *(
+            f"Of {name}: diagnoses and procedures of a stay that has not ended by the prediction are not counted."
+            for name in cut_requirements(cohort)
         ),
         f"Predicted at: {_time(cohort.predict_at)}.",
         f"From: {_features(cohort)}.",

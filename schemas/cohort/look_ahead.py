@@ -37,12 +37,39 @@ AT_THE_END = "the codes and the discharge of a stay are known only when it ends"
 def look_aheads(cohort: Any) -> dict[str, str]:
     """Return the criteria known only after the prediction, by name, and the reason.
 
-    A name is that of a requirement, `index`, `keep` or `outcome`.
+    A name is that of a requirement, `index`, `keep` or `outcome`. A requirement that `cut_requirements` returns is not
+    among them for its codes of the stay.
     """
     reasons = {"index": _index(cohort), "keep": _keep(cohort)}
     reasons["outcome"] = _outcome(cohort)
-    reasons |= {name: _condition(cohort, condition) for name, condition in cohort.requirements}
+    intentional = cohort.looks_ahead or ()
+    reasons |= {
+        name: _condition(cohort, condition, sees_codes=name in intentional)
+        for name, condition in cohort.requirements
+    }
     return {name: reason for name, reason in reasons.items() if reason}
+
+
+def cut_requirements(cohort: Any) -> list[str]:
+    """Return the requirements that do not count the codes of a stay before it ends, though they are dated in it.
+
+    A requirement in `looks_ahead` counts them.
+    """
+    intentional = cohort.looks_ahead or ()
+    return [
+        name
+        for name, condition in cohort.requirements
+        if name not in intentional and _has_late_codes(cohort, condition)
+    ]
+
+
+def _has_late_codes(cohort: Any, condition: Any) -> bool:
+    match condition:
+        case EventSeen():
+            return _is_coded_late(cohort, condition.event, condition.before)
+        case EventNotSeen():
+            return _is_coded_late(cohort, condition.no_event, condition.before)
+    return any(_has_late_codes(cohort, part) for _, part in parts_of(condition))
 
 
 def _index(cohort: Any) -> str:
@@ -67,18 +94,16 @@ def _outcome(cohort: Any) -> str:
     return ""
 
 
-def _condition(cohort: Any, condition: Any) -> str:
+def _condition(cohort: Any, condition: Any, *, sees_codes: bool) -> str:
     for _, part in parts_of(condition):
-        if reason := _condition(cohort, part):
+        if reason := _condition(cohort, part, sees_codes=sees_codes):
             return reason
     match condition:
         case EncounterSeen() | EventSeen() | LabSeen() if not _is_past(condition.before, cohort):
             return "it depends on what happens after the prediction"
         case EventNotSeen() if _is_later(condition.before, cohort):
             return "it depends on what happens after the prediction"
-        case EventSeen() if _is_coded_late(cohort, condition.event, condition.before):
-            return DATED_EARLY
-        case EventNotSeen() if _is_coded_late(cohort, condition.no_event, condition.before):
+        case EventSeen() | EventNotSeen() if sees_codes and _has_late_codes(cohort, condition):
             return DATED_EARLY
         case DataUntil() if cohort.source not in ONE_END_OF_DATA and _is_later(condition.data_until, cohort):
             return "a patient's data end with the last stay, so this requires a later stay"

@@ -31,11 +31,11 @@ def parse(changes):
     return parse_text(yaml.safe_dump(plain, sort_keys=False), file="c.yaml")
 
 
-def labels(changes, encounters=(INDEX, LAST), events=(), person=None):
+def labels(changes, encounters=(INDEX, LAST), events=(), person=None, preset="default"):
     """Return index_encounter -> label of patient 1, born on 1 July 2100."""
     cohort = parse(changes)
     rows = derive(
-        cohort, tables([person or subject(1)], list(encounters), list(events), cohort), PRESETS["default"]
+        cohort, tables([person or subject(1)], list(encounters), list(events), cohort), PRESETS[preset]
     ).rows
     return dict(rows.select("index_encounter", "label").iter_rows())
 

@@ -40,6 +40,7 @@ class CohortSql:
         self._index_steps()
         for item in spec["require"]:
             ((name, condition),) = item.items()
+            self.sees_codes = self.paper or name in (spec.get("looks_ahead") or ())
             self._step(
                 name, self._condition(condition), drops=not (self.paper and "index_longer_than" in condition)
             )
@@ -245,6 +246,13 @@ class CohortSql:
         event = (
             f"v.subject_id = c.subject_id and {self._codes(value, 'v')} and {self._span(condition, 'v.time')}"
         )
+        if (
+            "before" in condition
+            and self.spec["predict_at"].startswith("index.start")
+            and not self.sees_codes
+        ):
+            looks_past = f"{self._time(condition['before'])} > c.predict_at"
+            event += f" and (v.kind not in ('DX', 'PR') or v.available_at <= c.predict_at or {looks_past})"
         return f"{'not ' if word == 'no_event' else ''}exists (select 1 from events v where {event})"
 
     # --- outcomes: a query of subject_id, encounter_id, came (when it came true)

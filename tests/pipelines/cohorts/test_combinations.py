@@ -12,10 +12,11 @@ from pipelines.cohorts.derive import derive
 from pipelines.cohorts.tables import Tables
 from schemas.cohort import Cohort, CohortError, parse_cohort, parse_text
 from schemas.cohort.english import in_english
+from schemas.cohort.look_ahead import look_aheads
 from schemas.layout import Layout
 from schemas.rules import PRESETS
 from tests.support.cohort_tables import DAY, DAY_ZERO, stay, subject, write
-from tests.support.one_patient import BASE, INDEX, LAST, T, event_at, fulfils, parse
+from tests.support.one_patient import BASE, INDEX, LAST, T, event_at, fulfils, labels, parse
 from tests.support.random_cohorts import spec, world
 from tests.support.reference_cohorts_sql import CohortSql
 
@@ -118,12 +119,38 @@ def test_look_ahead_is_seen_through_combinations_and_attributes(condition, is_ah
     ],
     ids=str,
 )
-def test_codes_of_the_stay_look_ahead_before_it_ends_although_they_are_dated_in_it(condition, is_ahead):
+def test_codes_of_the_stay_look_ahead_only_where_the_file_says_so(condition, is_ahead):
+    """Elsewhere they are cut, although they are dated in the stay, see the next test."""
     codes = BASE["codes"] | {"drug": {"atc": ["A10*"]}}
     changes = {"codes": codes, "require": [{"it": condition}, {"stay": {"index_longer_than": "12 hours"}}]}
-    warnings = parse(changes | {"predict_at": "index.start + 12 hours"}).warnings()
-    assert any("'it' looks past the prediction" in line for line in warnings) is is_ahead
+    early = changes | {"predict_at": "index.start + 12 hours"}
+    for looks_ahead in ((), ("it",)):
+        cohort = parse(early | {"looks_ahead": list(looks_ahead)} if looks_ahead else early)
+        assert not any("looks past" in line for line in cohort.warnings())
+        assert ("it" in look_aheads(cohort)) is (is_ahead and bool(looks_ahead))
+        assert any("has not ended" in line for line in in_english(cohort)) is (is_ahead and not looks_ahead)
     assert not any("looks past" in line for line in parse(changes).warnings())
+    assert not any("has not ended" in line for line in in_english(parse(changes)))
+
+
+@pytest.mark.parametrize("combination", [lambda part: part, lambda part: {"all_of": [part, part]}])
+@pytest.mark.parametrize(("word", "of_others"), [("event", False), ("no_event", True)])
+def test_codes_of_the_index_stay_count_once_they_are_known(combination, word, of_others):
+    """They are dated at its start, and known at its end; those of an earlier stay are known by then."""
+    condition = combination({word: "heart", "before": "predict_at"})
+    still_there = {"stay": {"index_longer_than": "12 hours"}}
+    changes = EARLY | {"predict_at": "index.start + 12 hours", "require": [{"it": condition}, still_there]}
+    own = event_at(DAY_ZERO) | {"available_at": T}
+    for preset, looks_ahead, is_index in (
+        ("default", {}, of_others),
+        ("default", {"looks_ahead": "it"}, not of_others),
+        ("paper", {}, not of_others),
+    ):
+        index_stays = labels(changes | looks_ahead, [INDEX, LAST], [own], preset=preset)
+        assert (1 in index_stays) is is_index
+    earlier = stay(7, DAY_ZERO - 9 * DAY, DAY_ZERO - 8 * DAY)
+    before = event_at(DAY_ZERO - 9 * DAY, of_stay=7) | {"available_at": DAY_ZERO - 8 * DAY}
+    assert (1 in labels(changes, [earlier, INDEX, LAST], [before])) is not of_others
 
 
 def test_first_event_ever_looks_ahead_before_the_stay_ends():

@@ -28,7 +28,12 @@ SEEDS = st.integers(0, 2**32)
 
 
 def random_case(random, make=spec):
-    return parse_text(yaml.safe_dump(make(random), sort_keys=False), file="made_up.yaml")
+    """Return a random cohort, of which some requirements look ahead on purpose."""
+    file = make(random)
+    names = [name for item in file.get("require", []) for name in item if name.startswith("step")]
+    if names and random.random() < 0.3:
+        file["looks_ahead"] = [random.choice(names)]
+    return parse_text(yaml.safe_dump(file, sort_keys=False), file="made_up.yaml")
 
 
 def derive_both(seed, preset, make=spec):
@@ -84,6 +89,28 @@ def test_random_numbers_are_of_both_kinds_and_lose_rows_at_each_step():
 @settings(max_examples=12, deadline=None)
 def test_times_to_events_of_random_cohorts_agree_with_sql(preset, seed):
     assert_agreement(seed, preset, time_spec)
+
+
+def early_codes_spec(random: Random) -> dict:
+    """Return a file that asks early in a stay for codes, which may be known only later."""
+    before = random.choice(["predict_at", "index.start", "index.start + 1 day", "index.start + 5 days"])
+    return spec(random) | {
+        "index": {"encounter": {}},
+        "require": [
+            {"step 0": {random.choice(["event", "no_event"]): "heart", "before": before}},
+            {"still there": {"index_longer_than": "2 days"}},
+        ],
+        "predict_at": "index.start + 2 days",
+        "outcome": {"any_encounter": {}, "within": "end_of_data"},
+        "features": {"until": "predict_at"},
+    }
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@given(seed=SEEDS)
+@settings(max_examples=25, deadline=None)
+def test_codes_known_later_agree_with_sql(preset, seed):
+    assert_agreement(seed, preset, early_codes_spec)
 
 
 def death_spec(random: Random) -> dict:
