@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,14 @@ from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import cached_step
 from pipelines.cohorts import write_empty_labels, write_labels
 from schemas.cards import StepCard
+from schemas.code_names import NO_NAMES, CodeNames
 from schemas.cohort import Cohort, CohortError
 from schemas.cohort.english import in_english
+from schemas.errors import NestError
 from schemas.label_counts import suppress_label_counts
+from schemas.layout import Layout
 from schemas.markdown import markdown_table
+from schemas.settings import Settings
 from schemas.sources import sources
 from schemas.suppress import disclosing
 from schemas.tables.attrition import read_attrition, suppress_attrition
@@ -36,7 +42,7 @@ def labels_asset(source: str, cohort: Cohort) -> dg.AssetsDefinition:
         group_name=f"{source}_cohorts",
         kinds={"yaml", "parquet"},
         owners=["team:clinicians"],
-        description=described(cohort),
+        description=described(cohort, names_of(source)),
         code_version=f"{code_version('pipelines.cohorts')}-{cohort.sha256[:8]}",
     )
     @with_clear_errors
@@ -57,14 +63,22 @@ def labels_asset(source: str, cohort: Cohort) -> dg.AssetsDefinition:
     return cohort_labels
 
 
-def described(cohort: Cohort) -> str:
+@cache
+def names_of(source: str) -> CodeNames:
+    """Return the names of a source's codes as the UI was loaded; none if there are none that can be read."""
+    with suppress(NestError):
+        return CodeNames.read(Layout(Settings().data_folder / source).code_names)
+    return NO_NAMES
+
+
+def described(cohort: Cohort, names: CodeNames = NO_NAMES) -> str:
     """Return a cohort's title, what it is about, and its meaning in English, as Markdown."""
     title = f"**{escape_markdown(cohort.title)}**\n\n" if cohort.title else ""
     meaning = (
         f"  - {escape_markdown(sentence.removeprefix('  - '))}"
         if sentence.startswith("  - ")
         else f"- {escape_markdown(sentence)}"
-        for sentence in in_english(cohort)[1:]
+        for sentence in in_english(cohort, names)[1:]
     )
     return "\n".join([f"{title}{escape_markdown(cohort.about)}\n", *meaning])
 

@@ -113,7 +113,8 @@ class _RunningStep:
     def line(self, now: float) -> str:
         """Return how far the step is, and since when that is not news any more."""
         if not self.message:
-            return f"{self.name}: {format_seconds(now - self.began)} so far"
+            seconds = now - self.began
+            return f"{self.name}: {f'{format_seconds(seconds)} so far' if seconds >= 1 else 'begins'}"
         age = now - self.heard_at
         return f"{self.name} {self.message}" + (
             f" ({format_seconds(age)} ago)" if age > STALE_SECONDS else ""

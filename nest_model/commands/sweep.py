@@ -16,6 +16,7 @@ from nest_model.commands.pretrain import pretrain
 from nest_model.comparison.compare import compare
 from nest_model.comparison.page import render
 from nest_model.comparison.runs import read_runs
+from nest_model.data.labels import Labels, untrainable_reason
 from nest_model.options import FineTuningOptions, Options, PretrainingOptions, preset_for
 from nest_model.training.runtime import Runtime
 from nest_model.training.trainer import NotFiniteError
@@ -143,6 +144,8 @@ def sweep_finetunings(
     Of a number or a time it has the smallest validation loss.
     """
     points = points_of(grid, fixed, FineTuningOptions)
+    if reason := untrainable_reason(Labels.read(labels)):
+        raise InputError(f"{labels}: these labels cannot be learnt at any point: {reason}.")
     by_loss = read_task(labels).label_type in WITHOUT_CLASSES
 
     def train(point: Point, folder: Path) -> None:

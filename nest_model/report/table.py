@@ -28,7 +28,7 @@ COMMON_LABEL_MODELS = ("lightgbm", *(name for name in YARDSTICKS if name != WITH
 
 
 def results_table(metrics: Mapping[str, Any]) -> str:
-    """Return AUROC and AP of every task and model with their 95 % intervals, and the mean of the binary tasks.
+    """Return AUROC and AP of every task and model with their 95 % intervals, and the mean of several binary tasks.
 
     Tasks of numbers and times follow, with the two metrics that models of these are compared by.
     """
@@ -40,7 +40,7 @@ def results_table(metrics: Mapping[str, Any]) -> str:
         if (of_type := [r for r in rows if r["label_type"] == kind])
     ]
     mean = metrics["mean_auroc"]
-    for place, (model, score) in enumerate(mean["models"].items() if mean["tasks"] else ()):
+    for place, (model, score) in enumerate(mean["models"].items() if len(mean["tasks"]) > 1 else ()):
         title = f"Mean over {', '.join(mean['tasks']).lower()}" if place == 0 else ""
         lines.append((title, LABELS[model], "", interval(score), ""))
     if mean["tasks"] and "difference" in mean:

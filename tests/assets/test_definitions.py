@@ -5,12 +5,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.cohorts import COHORT_FOLDER, labels_asset, unreadable_cohort_asset
+from assets.cohorts import COHORT_FOLDER, described, labels_asset, unreadable_cohort_asset
 from assets.definitions import build, defs
 from assets.metadata import card_metadata, column_schema
 from nest_model.evidence.rows import Names, all_rows
 from nest_model.next_set.system import names as system_names
 from schemas.cards import Flow, StepCard
+from schemas.code_names import CodeNames
 from schemas.cohort import parse_cohort, read_folder
 from schemas.sources import sources
 from schemas.tables.events import EVENTS
@@ -178,6 +179,12 @@ def test_run_continues_despite_an_invalid_cohort_file(tmp_path: Path):
     assert [event.asset_key.to_user_string() for event in result.get_asset_materialization_events()] == [
         "other"
     ]
+
+
+def test_description_of_labels_names_the_codes():
+    cohort = parse_cohort(COHORT_FOLDER / "examples" / "meds_dev_elevated_creatinine.yaml")
+    names = CodeNames({"itemid": dict.fromkeys(cohort.codes["creatinine"].patterns["itemid"], "Creatinine")})
+    assert "MIMIC item Creatinine" in described(cohort, names)
 
 
 def test_faults_of_a_cohort_file_come_first_in_the_description(tmp_path: Path):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 
-from assets.runtime.console import Console, console, error_of, log_file, say
+from assets.runtime.console import Console, _RunningStep, console, error_of, log_file, say
 from assets.runtime.materialize import errors_as_failures
 from assets.runtime.step_cache import UNCHANGED
 from schemas.errors import NestError
@@ -104,6 +104,12 @@ def test_terminal_is_not_silent_while_no_step_runs_yet(tmp_path: Path, capsys: p
     seconds = iter(range(0, 10_000, 20))
     Console(tmp_path / "run.log", 4, clock=lambda: float(next(seconds)))._print()
     assert capsys.readouterr().err.splitlines()[0].endswith("[0/4] starting processes (run: 20 s)")
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.2, "begins"), (20, "20 s so far")])
+def test_step_that_said_nothing_yet_says_for_how_long_it_runs(seconds, words):
+    step = _RunningStep("mimic_raw", began=0, heard_at=0, shown_at=0)
+    assert step.line(seconds) == f"mimic_raw: {words}"
 
 
 def test_interruption_is_said_in_words():

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from nest_model.__main__ import main
@@ -15,7 +16,14 @@ from nest_model.commands.sweep import points_of
 from nest_model.options import FineTuningOptions, PretrainingOptions
 from nest_model.training.recipe import PRETRAINING
 from schemas.errors import NestError
-from tests.support.factories.world import World, flip_labels, make_world, pretrain_small, runtime
+from tests.support.factories.world import (
+    World,
+    flip_labels,
+    make_world,
+    pretrain_small,
+    runtime,
+    write_labels,
+)
 
 GRID = "--grid=learning_rate=1e-4,1e-2"
 
@@ -140,6 +148,17 @@ def test_losses_that_do_not_compare_are_refused(world, tmp_path, capsys):
     assert "the losses do not compare" in capsys.readouterr().err
     assert main([*line[:-2], f"--out={tmp_path / 'out'}", f"--labels={world.labels}"]) == 2
     assert "sweep needs either" in capsys.readouterr().err
+
+
+def test_labels_that_cannot_be_learnt_are_one_error_before_any_training(world, pretrained, tmp_path, capsys):
+    split = ["", *pq.read_table(world.subjects)["split"].to_pylist()]
+    columns = pq.read_table(world.labels, columns=["subject_id", "index_encounter"]).to_pydict().values()
+    write_labels(tmp_path / "labels.parquet", [(*row, 0, False) for row in zip(*columns, strict=True)], split)
+    line = [part for part in command(world, pretrained, tmp_path / "out") if "--labels" not in part]
+    assert main([*line, f"--labels={tmp_path / 'labels.parquet'}"]) == 2
+    (error,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
+    assert "these labels cannot be learnt at any point: one class only in the train split" in error
+    assert not (tmp_path / "out" / "points").exists()
 
 
 def test_a_sweep_of_which_no_loss_is_finite_says_so(world, pretrained, tmp_path, capsys):

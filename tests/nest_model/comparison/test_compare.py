@@ -38,7 +38,8 @@ def test_a_comparison_shows_settings_that_differ_and_paired_differences(root, tm
 
     assert main(["compare", str(slow), str(fast), f"--out={tmp_path / 'page'}"]) == 0
 
-    text = capsys.readouterr().out
+    text, log = capsys.readouterr()
+    assert "no number" not in log
     assert "| recipe.learning_rate | 0.002 | 0.01 |" in text
     assert text.count("| recipe.") == 1
     page = (tmp_path / "page" / "comparison.html").read_text()
