@@ -153,6 +153,16 @@ def test_codes_of_the_index_stay_count_once_they_are_known(combination, word, of
     assert (1 in labels(changes, [earlier, INDEX, LAST], [before])) is not of_others
 
 
+@pytest.mark.parametrize(("preset", "is_warned"), [("default", False), ("paper", True)])
+def test_preset_that_counts_codes_when_they_are_dated_is_a_warning(preset, is_warned, tmp_path):
+    layout = Layout(tmp_path / "mimic")
+    write(layout, [subject(1)], [INDEX, LAST], [event_at(DAY_ZERO)])
+    card = write_labels(parse(EARLY | {"require": [{"it": NO}]}), layout, PRESETS[preset])
+    assert any("'it' looks past the prediction under the preset paper" in line for line in card.warnings) is (
+        is_warned
+    )
+
+
 def test_first_event_ever_looks_ahead_before_the_stay_ends():
     first = {"outcome": {"any_event": "heart", "first_ever": True, "within": "1 year"}}
     assert any("'outcome' looks past the prediction" in line for line in parse(EARLY | first).warnings())
