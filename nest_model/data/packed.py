@@ -4,12 +4,12 @@ All randomness is drawn from (seed, epoch), so a run can resume in the middle of
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from nest_model.config import ModelConfig
 from nest_model.data.selection import Selection
@@ -98,6 +98,18 @@ class PackedBatch:
             days=self.days[first_set:end_set],
             gaps=self.gaps[first_set:end_set],
         )
+
+    def without_order_at_one_time(self, generator: Generator) -> Self:
+        """Return the batch with the event rows of each set that have one time in a random order.
+
+        They are stored by kind and code, so that a masked token would lie between its neighbours' codes: an encoder
+        with positions by row number would read it off them.
+        """
+        starts = torch.zeros(len(self.tokens), dtype=torch.bool)
+        starts[self.cls_rows] = True
+        starts[1:] |= (self.hours.diff() != 0) | starts[:-1]  # the first event of a set begins one too
+        keys = torch.rand(len(starts), generator=generator, dtype=torch.float64)
+        return replace(self, tokens=self.tokens[(starts.cumsum(0) + keys).argsort()])
 
     def to(self, device: torch.device | str) -> Self:
         """Return the batch with every tensor on `device`."""

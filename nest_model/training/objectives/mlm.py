@@ -38,8 +38,8 @@ class MaskedTokens:
         """Leave the encoder as it is: the tied token head has no bias that could start there."""
 
     def corrupt(self, batch: PackedBatch, generator: Generator) -> MaskedBatch:
-        """Mask tokens."""
-        return mask_batch(batch, generator, self.config)
+        """Mask tokens, after rows at one time have been shuffled, whose order would reveal them."""
+        return mask_batch(batch.without_order_at_one_time(generator), generator, self.config)
 
     def counts(self, corrupted: MaskedBatch) -> dict[str, int]:
         """Return the number of masked tokens."""
