@@ -40,14 +40,7 @@ def results_table(metrics: Mapping[str, Any]) -> str:
         if (of_type := [r for r in rows if r["label_type"] == kind])
     ]
     mean = metrics["mean_auroc"]
-    for place, (model, score) in enumerate(mean["models"].items() if len(mean["tasks"]) > 1 else ()):
-        title = f"Mean over {', '.join(mean['tasks']).lower()}" if place == 0 else ""
-        lines.append((title, LABELS[model], "", interval(score), ""))
-    if mean["tasks"] and "difference" in mean:
-        lines.append(("", "NEST − LightGBM", "", interval(mean["difference"], with_sign=True), ""))
-    if "over_no_pretraining" in mean:
-        gain = interval(mean["over_no_pretraining"], with_sign=True)
-        lines.append(("", "NEST − without pretraining", "", gain, ""))
+    lines += _mean_lines(mean) if mean["tasks"] else []
     parts = [*([lines] if len(lines) > 1 or not others else []), *others]
     text = [words for part in parts for words in ("", *_aligned(part))][1:]
     if any(line[3] and "(" not in line[3] and line[3] != "–" for part in parts for line in part[1:]):
@@ -56,6 +49,21 @@ def results_table(metrics: Mapping[str, Any]) -> str:
             "A score without an interval has too few patients with (or without) the outcome for an interval.",
         ]
     return "\n".join(text)
+
+
+def _mean_lines(mean: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the lines below all tasks: the means over several binary tasks, and NEST's differences."""
+    tasks = ", ".join(mean["tasks"])
+    several = len(mean["tasks"]) > 1
+    scores = [(LABELS[model], interval(score)) for model, score in mean["models"].items() if several]
+    for name, words in (
+        ("difference", "NEST − LightGBM"),
+        ("over_no_pretraining", "NEST − without pretraining"),
+    ):
+        if name in mean:
+            scores.append((words, interval(mean[name], with_sign=True)))
+    title = f"Mean over {tasks.lower()}" if several else tasks
+    return [(title if place == 0 else "", words, "", text, "") for place, (words, text) in enumerate(scores)]
 
 
 def model_name(model: str, label_type: str | None) -> str:
