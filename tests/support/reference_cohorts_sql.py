@@ -194,7 +194,7 @@ class CohortSql:
     def _combination(self, condition: dict) -> str | None:
         """Return a condition made of others; None for a plain one."""
         if "not" in condition:
-            return f"not ({self._condition(condition['not'])})"
+            return f"not coalesce({self._condition(condition['not'])}, false)"  # what is not known is not met
         key = next((key for key in ("any_of", "all_of", "of") if key in condition), None)
         if key is None:
             return None
