@@ -60,7 +60,7 @@ def serve_ui(repository: Path, folder: Path, **settings: str) -> Iterator[str]:
             end(server)
 
 
-def wait_for_server(url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 180) -> None:
+def wait_for_server(url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and server.poll() is None:
         try:
@@ -202,7 +202,7 @@ def reload_definitions(page: Page, address: str) -> None:
     button = page.get_by_role("button", name="Reload definitions")
     button.click()
     expect(button).to_be_disabled()  # while it reloads
-    expect(button).to_be_enabled(timeout=180_000)
+    expect(button).to_be_enabled(timeout=400_000)
 
 
 COHORT_FILE = """\
