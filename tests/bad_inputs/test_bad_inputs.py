@@ -117,14 +117,14 @@ def check_refused(case: Case, outcome: Refusal, clean: Path, damaged_copy) -> No
     files = everything(folder / "data", outcome.last_step)
     with (
         case.during(folder) if case.during else nullcontext(),
-        pytest.raises(NestError) as caught,
+        pytest.raises(NestError) as error,
     ):
         make(folder / "raw", folder / "data")
     assert everything(folder / "data", outcome.last_step) == files
-    message = str(caught.value).replace(str(folder), "")
+    message = str(error.value).replace(str(folder), "")
     assert_message(message, case, outcome)
-    assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert error.value.__cause__ is None
+    assert error.value.__suppress_context__ or error.value.__context__ is None
 
 
 def assert_message(message: str, case: Case, outcome: Refusal) -> None:

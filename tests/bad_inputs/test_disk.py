@@ -57,9 +57,9 @@ def test_full_disk_raises_one_message_and_leaves_outputs_unchanged(clean: Path, 
     shutil.copytree(clean / "data", tmp_path / "data")
     files = everything(tmp_path / "data")
     source = mimic.find_source(clean / "raw", clean / "raw" / "vocab")
-    with pytest.raises(NestError, match=r"cannot (be )?writ.*Free space") as caught, no_room():
+    with pytest.raises(NestError, match=r"cannot (be )?writ.*Free space") as error, no_room():
         STEPS[step](source, Layout(tmp_path / "data"))
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
     assert everything(tmp_path / "data") == files
 
 

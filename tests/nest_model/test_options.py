@@ -124,11 +124,11 @@ def test_set_position_none_drops_the_hours_of_the_presets_time2vec():
     ],
 )
 def test_contradicting_options_are_refused(preset, text, sentence):
-    with pytest.raises(NestError) as caught:
+    with pytest.raises(NestError) as error:
         PretrainingOptions.from_text(text).changes(preset)
-    assert str(caught.value).startswith(sentence)
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).endswith(".")
+    assert str(error.value).startswith(sentence)
+    assert "\n" not in str(error.value)
+    assert str(error.value).endswith(".")
 
 
 def test_a_time2vec_scale_is_refused_without_time2vec():
@@ -158,10 +158,10 @@ def test_a_time2vec_scale_is_refused_without_time2vec():
     ],
 )
 def test_unknown_options_and_values_are_refused(kind, text, sentence):
-    with pytest.raises(NestError) as caught:
+    with pytest.raises(NestError) as error:
         kind.from_text(text)
-    assert str(caught.value).startswith(sentence)
-    assert "\n" not in str(caught.value)
+    assert str(error.value).startswith(sentence)
+    assert "\n" not in str(error.value)
 
 
 def test_all_blocks_can_be_frozen_named_in_any_order():
@@ -220,9 +220,9 @@ def test_set_flags_and_a_setting_read_any_field_the_same():
     ],
 )
 def test_a_field_that_cannot_be_set_is_refused_with_the_nearest_name(kind, text, message):
-    with pytest.raises(NestError) as caught:
+    with pytest.raises(NestError) as error:
         kind.from_text(text)
-    assert str(caught.value).startswith(message)
+    assert str(error.value).startswith(message)
 
 
 def test_a_field_given_by_flag_and_by_set_is_refused():

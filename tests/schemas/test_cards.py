@@ -36,9 +36,9 @@ def test_missing_card_names_the_asset_to_materialize(cards: Path, step: str, ass
 @pytest.mark.parametrize("content", [b"", b'{"step": "events"', b'{"step": "private text"}', b"\xff\xfe"])
 def test_damaged_card_names_the_asset_to_materialize(cards: Path, content: bytes) -> None:
     (cards / "events.card.json").write_bytes(content)
-    with pytest.raises(ContractError, match="materialize mimic_events again") as caught:
+    with pytest.raises(ContractError, match="materialize mimic_events again") as error:
         StepCard.read(cards, "events")
-    assert "private text" not in str(caught.value)
+    assert "private text" not in str(error.value)
 
 
 def test_full_disk_raises_one_line_and_leaves_the_earlier_card(

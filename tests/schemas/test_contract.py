@@ -73,19 +73,19 @@ def test_null_key_is_refused_with_the_number_of_rows() -> None:
     ],
 )
 def test_failed_cast_names_column_and_type_but_no_value(column: str, values: list[object]) -> None:
-    with pytest.raises(ContractError, match=rf"things/1\.{column}: ") as caught:
+    with pytest.raises(ContractError, match=rf"things/1\.{column}: ") as error:
         conform(things(**{column: values}), THINGS, made_by="weigh")
-    assert "4711" not in str(caught.value)
-    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert "4711" not in str(error.value)
+    assert error.value.__suppress_context__ or error.value.__context__ is None
 
 
 @given(st.lists(st.text(min_size=1, alphabet="QWXZ0123456789"), min_size=2, max_size=2))
 def test_conform_never_quotes_a_value(texts: list[str]) -> None:
     canaries = [f"\u2603{text}\u2603" for text in texts]
     for column in THINGS.names:
-        with pytest.raises(ContractError) as caught:
+        with pytest.raises(ContractError) as error:
             conform(things(**{column: canaries}), THINGS, made_by="weigh")
-        assert "\u2603" not in str(caught.value)
+        assert "\u2603" not in str(error.value)
 
 
 def test_table_is_read_back_with_its_metadata(tmp_path: Path) -> None:
@@ -189,9 +189,9 @@ def test_write_table_leaves_the_earlier_file_when_the_disk_is_full(
     monkeypatch.setattr(*((pq, "ParquetWriter", full) if step == "write" else (Path, "replace", full)))
     with pytest.raises(
         WriteError, match=r"things\.parquet: cannot be written \(No space left on device\)"
-    ) as caught:
+    ) as error:
         write_table(things(weight_kg=[9.0, 9.0]), path, THINGS, made_by="weigh")
-    assert caught.value.__suppress_context__
+    assert error.value.__suppress_context__
     assert path.read_bytes() == earlier
     assert list(tmp_path.iterdir()) == [path]
 

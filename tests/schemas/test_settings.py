@@ -81,9 +81,9 @@ def test_unknown_setting_is_refused_with_a_suggestion(
     name: str, suggestion: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, "anything")
-    with pytest.raises(NestError, match=re.escape(suggestion)) as caught:
+    with pytest.raises(NestError, match=re.escape(suggestion)) as error:
         Settings()
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
 
 
 def test_database_credentials_are_accepted_but_not_stored(
@@ -118,9 +118,9 @@ def test_invalid_value_raises_one_line_that_names_the_setting(
     name: str, value: str, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(NestError, match=pattern) as caught:
+    with pytest.raises(NestError, match=pattern) as error:
         Settings()
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
 
 
 def test_several_invalid_values_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:

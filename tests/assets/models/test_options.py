@@ -27,9 +27,9 @@ from schemas.errors import NestError
     ],
 )
 def test_invalid_options_are_refused_when_the_settings_are_read(settings, sentence, tmp_path):
-    with pytest.raises(NestError) as caught:
+    with pytest.raises(NestError) as error:
         _ = Workspace(data_dir=str(tmp_path), **settings).settings
-    assert str(caught.value).startswith(sentence)
+    assert str(error.value).startswith(sentence)
 
 
 def test_options_of_a_run_become_command_line_flags(tmp_path, monkeypatch):

@@ -177,9 +177,9 @@ def test_an_invalid_index_raises_an_error_without_values(
     message,
 ):
     pq.write_table(pa.table(columns), tmp_path / "index.parquet")
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=message) as error:
         score(finetuned_run, world.seqset, tmp_path / "out.parquet", index=tmp_path / "index.parquet")
-    assert "4711" not in str(caught.value)
+    assert "4711" not in str(error.value)
 
 
 def test_a_pretrained_model_cannot_predict(world, pretrained_model, tmp_path):

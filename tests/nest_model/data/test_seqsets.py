@@ -77,9 +77,9 @@ def test_a_file_that_is_not_parquet_is_refused_without_showing_its_bytes(tmp_pat
     write_shards(tmp_path, ROWS)
     (tmp_path / "part-00000.parquet").write_bytes(b"PAR1 4711")
 
-    with pytest.raises(ContractError) as caught:
+    with pytest.raises(ContractError) as error:
         SeqSets.read(tmp_path)
-    assert "4711" not in str(caught.value)
+    assert "4711" not in str(error.value)
 
 
 def test_locate_finds_encounters_by_patient_and_id(tmp_path):

@@ -135,8 +135,8 @@ def test_save_on_a_full_disk_keeps_the_earlier_model(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("nest_model.files.save_file", full)
-    with pytest.raises(NestError, match=r"No space left on device.*untouched") as caught:
+    with pytest.raises(NestError, match=r"No space left on device.*untouched") as error:
         save_model(tmp_path, seed=1)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
     assert (tmp_path / "model.safetensors").read_bytes() == old_weights
     checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)

@@ -63,10 +63,10 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         return real(cls, data, requires_grad)
 
     monkeypatch.setattr(torch.nn.Parameter, "__new__", on_no_memory)
-    with pytest.raises(NestError) as caught:
+    with pytest.raises(NestError) as error:
         checkpoint.load_pretrained(folder, vocab_sha256=VOCABULARY)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 @pytest.mark.parametrize(

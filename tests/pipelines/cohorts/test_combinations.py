@@ -74,9 +74,9 @@ def test_combination_is_one_row_of_the_attrition_table():
 )
 def test_fault_in_a_combination_names_line_and_key(condition, message):
     text = yaml.safe_dump(BASE, sort_keys=False).replace("codes:", f"require:\n- it: {condition}\ncodes:")
-    with pytest.raises(CohortError) as caught:
+    with pytest.raises(CohortError) as error:
         parse_text(text, file="c.yaml")
-    (line,) = str(caught.value).split("\n")
+    (line,) = str(error.value).split("\n")
     assert line.startswith(f"c.yaml:5: {message}")
 
 
@@ -314,9 +314,9 @@ def test_circle_of_cohorts_is_refused_with_its_names(tmp_path):
 )
 def test_inner_cohort_that_cannot_be_used_says_why(tmp_path, changes, message):
     file(tmp_path, "inner", **changes)
-    with pytest.raises(CohortError) as caught:
+    with pytest.raises(CohortError) as error:
         parse_cohort(file(tmp_path, "outer", require=inside("inner")))
-    assert f"require.it.in_cohort: {message}" in str(caught.value)
+    assert f"require.it.in_cohort: {message}" in str(error.value)
 
 
 def test_missing_inner_cohort_suggests_the_nearest_file(tmp_path):

@@ -224,10 +224,10 @@ def test_empty_cohort_writes_labels_and_warns_not_trainable(layout):
 
 def test_unanswerable_cohort_writes_empty_labels_with_the_reason(layout):
     cohort = mimic("readmission", ("{any_encounter: {}, within", "{any_encounter: {type: IP}, within"))
-    with pytest.raises(CohortError) as caught:
+    with pytest.raises(CohortError) as error:
         write_labels(cohort, layout, RULES)
-    card = write_empty_labels(cohort, layout, RULES, caught.value)
-    assert card.warnings == [f"{CANNOT_ANSWER}: {caught.value}"]
+    card = write_empty_labels(cohort, layout, RULES, error.value)
+    assert card.warnings == [f"{CANNOT_ANSWER}: {error.value}"]
     assert len(read_table(layout.labels("mimic_readmission"), labels_schema("bool"))) == 0
     assert {
         step.index_rows for step in read_attrition(layout.cohort("mimic_readmission") / "attrition.csv")
@@ -289,9 +289,9 @@ def test_short_follow_up_warning_hides_small_counts(tmp_path, patients, num_foll
 
 def test_filter_on_an_empty_column_is_refused_with_the_line(layout):
     cohort = mimic("readmission", ("{any_encounter: {}, within", "{any_encounter: {type: IP}, within"))
-    with pytest.raises(CohortError) as caught:
+    with pytest.raises(CohortError) as error:
         write_labels(cohort, layout, RULES)
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "mimic_readmission.yaml:10: outcome.any_encounter.type: every encounter's type is empty in these data; "
         "take this filter out"
     )
@@ -308,9 +308,9 @@ def test_all_unanswerable_parts_are_reported_together(tmp_path):
         ON_PCORNET,
         ("{hash: [70, 15, 15]}", "{test_if_birth_day: [17, 24]}"),
     ]
-    with pytest.raises(CohortError) as caught:
+    with pytest.raises(CohortError) as error:
         write_labels(mimic("readmission", *changes), layout, RULES)
-    assert [(fault.line, fault.key_path) for fault in caught.value.faults] == [
+    assert [(fault.line, fault.key_path) for fault in error.value.faults] == [
         (4, "index"),
         (4, "index.encounter.type"),
         (7, "require.admitted again later.after"),
@@ -326,9 +326,9 @@ ON_PCORNET = ("source: mimic", "source: pcornet")
 
 def test_birth_day_split_must_match_the_data_or_is_refused(layout, tmp_path):
     cohort = mimic("readmission", ON_PCORNET, BY_BIRTH_DAY)  # all are born on the first of July
-    with pytest.raises(CohortError) as caught:
+    with pytest.raises(CohortError) as error:
         write_labels(cohort, layout, RULES)
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "mimic_readmission.yaml:11: split: the patients of these data are not split this way "
         "(< 11 of 12 patients with a date of birth are in another split); write 'hash: [70, 15, 15]'"
     )

@@ -160,9 +160,9 @@ def test_index_without_a_value_in_the_window_has_no_class_and_is_left_out():
     ],
 )
 def test_fault_in_classes_says_what_to_write(changes, message):
-    with pytest.raises(CohortError) as caught:
+    with pytest.raises(CohortError) as error:
         parse(CODES | {"outcome": SEVERITY | changes})
-    assert f": {message}" in str(caught.value)
+    assert f": {message}" in str(error.value)
 
 
 def test_classes_of_values_look_ahead_as_only_who_has_one_is_kept():
@@ -209,9 +209,9 @@ def test_classes_of_values_look_ahead_as_only_who_has_one_is_kept():
 def test_fault_in_a_comparison_names_line_and_key(condition, message):
     require = f"require:\n- it: {condition}\ncodes:\n  k: {{itemid: ['50912']}}"
     text = yaml.safe_dump(BASE, sort_keys=False).replace("codes:", require)
-    with pytest.raises(CohortError) as caught:
+    with pytest.raises(CohortError) as error:
         parse_text(text, file="c.yaml")
-    (line,) = str(caught.value).split("\n")
+    (line,) = str(error.value).split("\n")
     assert line.startswith(f"c.yaml:5: {message}")
 
 
@@ -230,11 +230,11 @@ def written(tmp_path, changes, values):
 def test_unit_that_compares_with_none_is_refused_and_the_units_are_named(tmp_path):
     common = many(lambda of: value_at(T - HOUR, 100.0, "umol/L", of=of))
     values = [*common, value_at(T - HOUR, 1.0, "rare")]
-    with pytest.raises(CohortError) as caught:
+    with pytest.raises(CohortError) as error:
         written(tmp_path, {"require": [{"it": BY_T | {"above": "2 mg/dL"}}]}, values)
-    assert str(caught.value).startswith("c.yaml:")
-    assert "can be compared with mg/dL: the data have umol/L; write such a unit" in str(caught.value)
-    assert "rare" not in str(caught.value)
+    assert str(error.value).startswith("c.yaml:")
+    assert "can be compared with mg/dL: the data have umol/L; write such a unit" in str(error.value)
+    assert "rare" not in str(error.value)
 
 
 def test_unit_that_only_patients_beyond_the_sample_have_is_found(tmp_path):

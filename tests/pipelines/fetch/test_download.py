@@ -231,10 +231,10 @@ def test_refusal_gives_a_single_message_with_a_remedy_and_no_retry(
     site: LoopbackSite, tmp_path: Path, status: int, message: str
 ):
     site.always["/t.csv.gz"] = Answers(status)
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=message) as error:
         fetch_table(site, tmp_path)
-    assert "\n" not in str(caught.value)
-    assert f"{site.url}/t.csv.gz" in str(caught.value)
+    assert "\n" not in str(error.value)
+    assert f"{site.url}/t.csv.gz" in str(error.value)
     assert len(site.requests) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -242,9 +242,9 @@ def test_refusal_gives_a_single_message_with_a_remedy_and_no_retry(
 def test_messages_hide_passwords_and_tokens_of_the_address(site: LoopbackSite, tmp_path: Path):
     site.always["/t.csv.gz"] = Answers(403)
     site.url = site.url.replace("http://", "http://ward:hunter2@")
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as error:
         fetch_table(site, tmp_path, query="?token=s3cret")
-    assert not any(secret in str(caught.value) for secret in ("ward", "hunter2", "s3cret"))
+    assert not any(secret in str(error.value) for secret in ("ward", "hunter2", "s3cret"))
 
 
 def test_busy_server_is_retried_after_the_requested_pause(site: LoopbackSite, tmp_path: Path):
@@ -290,10 +290,10 @@ def test_missing_server_gives_a_single_line(tmp_path: Path):
         missing_site = LoopbackSite(url=f"http://127.0.0.1:{listener.getsockname()[1]}")
         with pytest.raises(
             InputError, match="the server cannot be reached or closes the connection, 3 times"
-        ) as caught:
+        ) as error:
             fetch_table(missing_site, tmp_path)
-    assert "\n" not in str(caught.value)
-    assert caught.value.__suppress_context__
+    assert "\n" not in str(error.value)
+    assert error.value.__suppress_context__
 
 
 def test_complete_part_file_is_renamed(site: LoopbackSite, tmp_path: Path):

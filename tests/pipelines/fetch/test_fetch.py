@@ -301,9 +301,9 @@ def test_invalid_mapping_archive_is_reported_and_leaves_no_file(
     site: LoopbackSite, tmp_path: Path, fault: str
 ):
     site.files[CM], message = NO_MAPPING[fault]
-    with pytest.raises(InputError, match=f"{ARCHIVES['icd_cm_9_to_10_mapping']}: .*{message}") as caught:
+    with pytest.raises(InputError, match=f"{ARCHIVES['icd_cm_9_to_10_mapping']}: .*{message}") as error:
         crosswalks_of(site, tmp_path)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
     assert set(files_in(tmp_path)) == {"gem_i9pcs.txt", "gsn_atc_ndc_mapping.csv.gz"}
 
 

@@ -72,9 +72,9 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_malformed_gem_lines_are_counted_and_not_quoted(tmp_path: Path, fault: str):
-    with pytest.raises(InputError, match=r"2018_I9gem\.txt: 1 of \d lines are not an ICD-9 code") as caught:
+    with pytest.raises(InputError, match=r"2018_I9gem\.txt: 1 of \d lines are not an ICD-9 code") as error:
         read_gem(write_gem(tmp_path, FAULTS[fault]))
-    assert not any(word in str(caught.value) for word in ("canary", "A001", "36570"))
+    assert not any(word in str(error.value) for word in ("canary", "A001", "36570"))
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,9 @@ def faults(text, *changes):
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
-    with pytest.raises(CohortError) as caught:
+    with pytest.raises(CohortError) as error:
         parse_text(text, file="c.yaml")
-    return str(caught.value).split("\n")
+    return str(error.value).split("\n")
 
 
 def fault(*changes, text=MORTALITY):

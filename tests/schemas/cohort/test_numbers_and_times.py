@@ -28,9 +28,9 @@ def parsed(outcome: str, *changes: tuple[str, str]):
 
 
 def fault_of(outcome: str, *changes: tuple[str, str]) -> str:
-    with pytest.raises(CohortError) as caught:
+    with pytest.raises(CohortError) as error:
         parsed(outcome, *changes)
-    return str(caught.value)
+    return str(error.value)
 
 
 @pytest.mark.parametrize(

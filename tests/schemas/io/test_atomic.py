@@ -94,9 +94,9 @@ def test_replace_file_leaves_the_earlier_file_when_the_disk_is_full(
 
     with pytest.raises(
         WriteError, match=r"a\.txt: cannot be written \(No space left on device\)\. Free space"
-    ) as caught:
+    ) as error:
         write()
-    assert caught.value.__suppress_context__
+    assert error.value.__suppress_context__
     assert everything(tmp_path) == {"a.txt": b"earlier"}
 
 

@@ -46,10 +46,10 @@ def test_labels_without_a_task_are_refused(tmp_path):
 @pytest.mark.parametrize("task_json", ["{", '{"cohort": "private text"}'])
 def test_invalid_task_is_refused_without_quoting_a_value(tmp_path, task_json):
     path = write_labels(tmp_path / "labels.parquet", task_json)
-    with pytest.raises(ContractError, match="materialize its asset again") as caught:
+    with pytest.raises(ContractError, match="materialize its asset again") as error:
         read_task(path)
-    assert "private text" not in str(caught.value)
-    assert caught.value.__cause__ is None
+    assert "private text" not in str(error.value)
+    assert error.value.__cause__ is None
 
 
 def test_truncated_file_is_refused(tmp_path):

@@ -496,13 +496,13 @@ FAULTS = [
 def test_a_fault_is_one_message_without_a_value(tmp_path, spoil, message):
     root = dataset(tmp_path / "set", [(SECRET, hours(n), f"SECRET//{n}", 1.0, 7) for n in range(3)])
     spoil(root)
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=message) as error:
         read_meds(root, Layout(tmp_path / "meds"), RULES)
-    text = str(caught.value)
+    text = str(error.value)
     assert not [secret for secret in (str(SECRET), "SECRET", "A-17", "dev") if secret in text]
     assert (
-        caught.value.__cause__ is None and caught.value.__suppress_context__
-    ) or caught.value.__context__ is None
+        error.value.__cause__ is None and error.value.__suppress_context__
+    ) or error.value.__context__ is None
     assert not [*(tmp_path / "meds").glob(".*")]
 
 
