@@ -8,7 +8,7 @@ of the five draws.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -21,8 +21,10 @@ from nest_model.model.attention_shares import (
     CLASSES,
     DAYS_BACK,
     SETS_BACK,
+    AttentionProfile,
     SetEncoder,
     attention_profiles,
+    is_set_encoder,
 )
 from nest_model.model.encoder import Encoder
 from nest_model.options import BLOCKS
@@ -49,13 +51,14 @@ def attention_beside_nulls(
         encoder that does not have, as NEST does, blocks that look within sets alone and blocks that look across them
         alone.
     """
-    if not isinstance(model, SetEncoder) or set(model.parts()) != set(BLOCKS):
+    if set(model.parts()) != set(BLOCKS) or not is_set_encoder(model):
         return None
-    profiles = attention_profiles(model, seqsets, selection, row_budget=row_budget)
-    untrained_draws = [
-        attention_profiles(untrained_like(model, seed), seqsets, selection, row_budget=row_budget)
-        for seed in range(DRAWS)
-    ]
+
+    def profiles_of(encoder: Encoder) -> tuple[AttentionProfile, ...]:
+        return attention_profiles(cast("SetEncoder", encoder), seqsets, selection, row_budget=row_budget)
+
+    profiles = profiles_of(model)
+    untrained_draws = [profiles_of(untrained_like(model, seed)) for seed in range(DRAWS)]
     kinds, back, days = (
         {
             "observed": profile.observed[None],

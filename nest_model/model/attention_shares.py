@@ -7,7 +7,7 @@ which a fused kernel never exposes. Attention weights are not explanations.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -36,7 +36,6 @@ SETS_FOR_DAYS = 4
 """The fewest sets of a patient whose attention is measured by days: of fewer, days and places say the same."""
 
 
-@runtime_checkable
 class SetEncoder(Protocol):
     """An encoder whose layers attend within each set, then across the sets of a patient, by plans they are given."""
 
@@ -55,6 +54,15 @@ class SetEncoder(Protocol):
     def eval(self) -> Any:
         """Switch dropout off."""
         ...
+
+
+def is_set_encoder(encoder: object) -> bool:
+    """Return whether an encoder has what a SetEncoder has.
+
+    By `isinstance` it would have not: from Python 3.12 on a protocol is held against the class alone, and a module of
+    torch has its layers in the instance.
+    """
+    return all(hasattr(encoder, name) for name in ("embedding", "layers", "layer_context", "embed"))
 
 
 @dataclass
