@@ -123,7 +123,8 @@ def test_wrong_input_folder_is_one_error_in_few_lines(tmp_path: Path):
     result = run("dagster", "job", "execute", "-j", "mimic_full", folder=tmp_path, **settings)
     lines = result.output.splitlines()
     assert result.returncode == 1
-    assert len(lines) <= 5, result.output
+    progress = re.compile(r"\(run: [\w ]+\)$")  # each 15 s, of which a busy machine needs some
+    assert len([line for line in lines if not progress.search(line)]) <= 5, result.output
     assert [re.sub(r"^.*?/\d+\] ", "", line) for line in lines if "error: " in line] == [
         "error: mimic_raw: /nonexistent: no such folder. Name the folder that holds MIMIC-IV's hosp tables."
     ]
