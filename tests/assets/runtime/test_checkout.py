@@ -112,6 +112,17 @@ def test_each_data_folder_has_a_history_that_moves_with_the_checkout(tmp_path: P
     assert "hunter2" not in str(history_folder(root, "s3://nurse:hunter2@bucket/data"))
 
 
+def test_each_experiment_has_a_history_of_its_own(python: Path, second: Path):
+    histories = {
+        name: visible_values(python, second, NEST_EXPERIMENT=name)["DAGSTER_NEST_STORAGE"]
+        for name in ("", "wide", "cls", "../other")
+    }
+    assert histories[""] == histories["../other"] == str(history_folder(second, str(second / "data")))
+    assert histories["wide"] == str(history_folder(second, str(second / "data"), "wide"))
+    assert len(set(histories.values())) == 3
+    assert {Path(history).parent for history in histories.values()} == {second / ".dagster"}
+
+
 def test_command_refuses_code_of_another_checkout(python: Path, second: Path):
     command = ("-P", "-m", "dagster", "job", "execute", "-j", "mimic_etl")
     result = execute(python, *command, folder=second, PYTHONPATH=str(ROOT))
