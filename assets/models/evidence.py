@@ -100,7 +100,9 @@ def inputs_asset(source: str, tasks: Sequence[str]) -> dg.AssetsDefinition:
     )
     @with_clear_errors
     def inputs(workspace: Workspace) -> dg.MaterializeResult[Any]:
-        return dg.MaterializeResult(data_version=dg.DataVersion(step_key(workspace.layout(source), {})))
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(step_key(workspace.experiment_layout(source), {}))
+        )
 
     return inputs
 
