@@ -15,7 +15,7 @@ import dagster as dg
 from assets.runtime.console import LINE_BEGINS, log_folder
 from assets.runtime.served_files import PICTURE_ADDRESS, picture_folder
 
-DAYS_KEPT = 90
+MOST_DAYS = 90
 """A quarter: as long as somebody asks what a run said. A nightly run of everything leaves about 20 MB in that time."""
 _LOG_NAME = re.compile(r"[a-z0-9_]+_(?P<run>[0-9a-f]{8})\.log")
 _PICTURE_NAME = re.compile(r"(?P<hash>[0-9a-f]{16})\.png")
@@ -23,11 +23,11 @@ _PNG = b"\x89PNG"
 
 
 def remove_old_files(instance: dg.DagsterInstance, data_folder: Path) -> None:
-    """Remove logs of a data folder and pictures of its history that are older than DAYS_KEPT.
+    """Remove logs of a data folder and pictures of its history that are older than MOST_DAYS.
 
     The log of a run that has not ended stays, and so do the pictures that an asset's page shows now.
     """
-    before = time.time() - DAYS_KEPT * 86_400
+    before = time.time() - MOST_DAYS * 86_400
     if logs := list(_old_files(log_folder(data_folder), _LOG_NAME, before)):
         unfinished = _unfinished_runs(instance)
         _remove(path for path, run in logs if run not in unfinished and LINE_BEGINS.match(_first_bytes(path)))

@@ -137,11 +137,11 @@ def _events(
         return within_window(rows, event_times(events), start, end)
     is_code = pl.col("kind").is_in(CODED_KINDS)
     moments = events.select(
-        "subject_id", "encounter_id", moment="time", known=pl.when(is_code).then("available_at")
+        "subject_id", "encounter_id", moment="time", coding_time=pl.when(is_code).then("available_at")
     )
     bounds = rows.select(*KEY, latest=pl.when(end <= pl.col("predict_at")).then("predict_at"))
     pairs = within_window(rows, moments, start, end).join(bounds, on=KEY, how="left")
-    return pairs.filter((pl.col("known") <= pl.col("latest")).fill_null(True))
+    return pairs.filter((pl.col("coding_time") <= pl.col("latest")).fill_null(True))
 
 
 def _any_encounter(rows: pl.LazyFrame, condition: EncounterSeen, tables: Tables, column: str) -> Candidates:

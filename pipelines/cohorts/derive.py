@@ -123,11 +123,11 @@ def _add_outcome(steps: Steps, outcome: Any, tables: Tables, *, lenient: bool) -
     """Add the time or class of the outcome, and a step that requires no earlier outcome, or a class."""
     steps.rows = add_outcome_time(steps.rows, outcome, tables).with_columns(window_end=window_end(outcome))
     if isinstance(outcome, ClassOf):
-        classes = classes_of(outcome, tables).rename({"label": "found"})
+        classes = classes_of(outcome, tables).rename({"label": "result"})
         steps.rows = steps.rows.join(classes, on=KEY, how="left")
-        steps.add_expr("its diagnosis has a class", pl.col("found").is_not_null())
+        steps.add_expr("its diagnosis has a class", pl.col("result").is_not_null())
     elif isinstance(outcome, LabClass | ValueOf):
-        steps.add_expr(f"has a value of {outcome.lab} in the window", pl.col("found").is_not_null())
+        steps.add_expr(f"has a value of {outcome.lab} in the window", pl.col("result").is_not_null())
     elif isinstance(outcome, IndexDaysLeft):
         steps.add_expr("still in the stay at predict_at", pl.col("end") > pl.col("predict_at"))
     elif isinstance(outcome, TimeTo):
@@ -139,7 +139,7 @@ def _add_outcome(steps: Steps, outcome: Any, tables: Tables, *, lenient: bool) -
 
 def _label(rows: pl.DataFrame, outcome: Any, tables: Tables) -> pl.DataFrame:
     if isinstance(outcome, ClassOf | LabClass):
-        return rows.with_columns(label="found")
+        return rows.with_columns(label="result")
     if isinstance(outcome, LabelsOf):
         classes = rows.lazy().select(KEY).join(classes_of(outcome, tables), on=KEY, how="inner")
         lists = classes.group_by(KEY).agg(pl.col("label").sort()).collect()

@@ -20,7 +20,7 @@ def number_labels(rows: pl.DataFrame, outcome: Any) -> pl.Series:
     numpy divides the days, for the reason that `with_follow_up` gives.
     """
     if isinstance(outcome, ValueOf):
-        return rows["found"]
+        return rows["result"]
     microseconds = (rows["outcome_time"] - rows["predict_at"]).dt.total_microseconds()
     return pl.Series(microseconds.to_numpy() / MICROSECONDS_PER_DAY, dtype=pl.Float64)
 

@@ -56,14 +56,14 @@ def class_of_value(rows: pl.LazyFrame, part: Classes, tables: Tables, end: pl.Ex
     """Add `outcome_time` and `found`, the time and class of the first or last value in (predict_at, end]."""
     values = _values(part, tables, partial(_class, part))
     pairs = _one_each(within_window(rows, values, pl.col("predict_at"), end), part.which)
-    return rows.join(pairs.select(*KEY, outcome_time="moment", found="result"), on=KEY, how="left")
+    return rows.join(pairs.select(*KEY, "result", outcome_time="moment"), on=KEY, how="left")
 
 
 def number_of_value(rows: pl.LazyFrame, part: ValueOf, tables: Tables, end: pl.Expr) -> pl.LazyFrame:
     """Add `outcome_time` and `found`, the time and number of one value in (predict_at, end]."""
     values = _values(part, tables, partial(_number, part))
     pairs = _one_each(within_window(rows, values, pl.col("predict_at"), end), part.which)
-    return rows.join(pairs.select(*KEY, outcome_time="moment", found="result"), on=KEY, how="left")
+    return rows.join(pairs.select(*KEY, "result", outcome_time="moment"), on=KEY, how="left")
 
 
 def _one_each(pairs: pl.LazyFrame, which: str) -> pl.LazyFrame:

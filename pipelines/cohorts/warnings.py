@@ -143,9 +143,9 @@ def _uncovered_windows(cohort: Cohort, labels: CohortLabels) -> list[str]:
         sentences.append(f"{share} negative {_rows(share, 'is', 'are')} followed {period}")
     if labels.windowless:
         share = vague_count(labels.windowless, rows.height)
-        whose, count = ("its", "it counts") if share == "1" else ("their", "they count")
+        owner, count = ("its", "it counts") if share == "1" else ("their", "they count")
         sentences.append(
-            f"{share} {_rows(share, 'has', 'have')} no window: {whose} prediction is at or after {end}, so {count} as "
+            f"{share} {_rows(share, 'has', 'have')} no window: {owner} prediction is at or after {end}, so {count} as "
             "negative"
         )
     return sentences
@@ -185,9 +185,9 @@ def _poor_splits(cohort: Cohort, labels: CohortLabels, *, is_everyone: bool) -> 
         if faults := _few_classes(labels, split):
             sentences += faults
         elif is_everyone and has_few_patients(labels, split):
-            whose = "" if labels.label_type == "number" else " with, or without, the outcome"
+            outcome = "" if labels.label_type == "number" else " with, or without, the outcome"
             sentences.append(
-                f"the {split} split has under {SMALLEST_SHOWN} patients{whose}, so that {consequence}"
+                f"the {split} split has under {SMALLEST_SHOWN} patients{outcome}, so that {consequence}"
             )
     if labels.label_type == "class":
         absent = len(set(labels.classes) - set(labels.rows["label"]))

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from assets.metadata import picture_metadata
-from assets.runtime.old_files import DAYS_KEPT, remove_old_files
+from assets.runtime.old_files import MOST_DAYS, remove_old_files
 from assets.runtime.served_files import picture_folder
 
 MESSAGE = "2030-01-01 05:00:00 INFO mimic_raw: read\n"
@@ -39,10 +39,10 @@ def test_old_logs_are_removed_but_none_of_a_user_or_of_an_unfinished_run(
 ):
     running = dg.DagsterRun("mimic_full", run_id=str(uuid4()), status=dg.DagsterRunStatus.STARTED)
     instance.add_run(running)
-    old = DAYS_KEPT + 1
+    old = MOST_DAYS + 1
     write_log(tmp_path, "mimic_full_0123abcd.log", days_old=old)
     stay = {
-        "mimic_full_4567abcd.log": DAYS_KEPT - 1,  # not old yet
+        "mimic_full_4567abcd.log": MOST_DAYS - 1,  # not old yet
         f"mimic_full_{running.run_id[:8]}.log": old,
         "notes.log": old,
     }
@@ -70,6 +70,6 @@ def test_old_pictures_are_removed_unless_a_page_shows_them(instance: dg.DagsterI
     (folder / "mine.png").write_bytes(pictures[1])
     assert len(list(folder.iterdir())) == 3
     for file in folder.iterdir():
-        let_age(file, DAYS_KEPT + 1)
+        let_age(file, MOST_DAYS + 1)
     remove_old_files(instance, tmp_path)
     assert [file.read_bytes() for file in folder.iterdir()] == [b"\x89PNG of today"] * 2

@@ -163,10 +163,10 @@ def test_survival_falls_and_numbers_are_in_the_unit(layout):
 @pytest.mark.long
 def test_audit_asks_for_a_yes_or_no(full_layout):
     layout = full_layout
-    found = LeakAudit.read(layout.leak_audit(COHORT))
+    audit = LeakAudit.read(layout.leak_audit(COHORT))
     words = {"number": "above the median", "time": "the event was seen"}[label_type_of(layout)]
-    assert words in found.judged
-    assert not found.failures
+    assert words in audit.judged
+    assert not audit.failures
 
 
 def test_removals_measure_nothing_of_numbers_and_times(layout, world, tmp_path):

@@ -39,8 +39,8 @@ def test_weighted_metrics_are_those_of_repeated_rows(numbers, seed):
     weights = rng.integers(0, 3, (5, len(numbers)))
     for name, metric in number_metrics.WEIGHTED.items():
         for value, row in zip(metric(truth, predicted, weights.astype(float)), weights, strict=True):
-            drawn = [np.repeat(values, row) for values in (truth, predicted)]
-            expected = number_metrics.point(name, *drawn) if row.any() else None
+            resample = [np.repeat(values, row) for values in (truth, predicted)]
+            expected = number_metrics.point(name, *resample) if row.any() else None
             assert value == pytest.approx(expected) if expected is not None else np.isnan(value)
 
 
