@@ -174,6 +174,13 @@ def reliability(models: Mapping[str, Mapping[str, Sequence[float]]], *, title: s
     return figure
 
 
+def _plot_models(axes: Axes, models: Mapping[str, Mapping[str, Sequence[float]]], *, x: str, y: str) -> None:
+    """Draw one part of each model's points over another, with a marker at each."""
+    for name, points in models.items():
+        marker = MODEL_STYLES[name].marker
+        axes.plot(points[x], points[y], marker=marker, markersize=4.5, **_line_style(name))
+
+
 @styled
 def number_calibration(models: Mapping[str, Mapping[str, Sequence[float]]], *, unit: str) -> Figure:
     """Draw the mean number over the mean prediction per bin for each model, from `metrics.reliability`."""
@@ -183,9 +190,7 @@ def number_calibration(models: Mapping[str, Mapping[str, Sequence[float]]], *, u
     ends = (min(values) - margin, max(values) + margin)
     axes.plot(ends, ends, color=FAINT, linewidth=0.9)
     axes.set(xlim=ends, ylim=ends)
-    for name, points in models.items():
-        marker = MODEL_STYLES[name].marker
-        axes.plot(points["expected"], points["observed"], marker=marker, markersize=4.5, **_line_style(name))
+    _plot_models(axes, models, x="expected", y="observed")
     axes.legend(loc="upper left")
     return figure
 
@@ -199,9 +204,7 @@ def mean_survival(models: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure
     axes.set_ylim(0, 1.02)
     first = next(iter(models.values()))
     axes.plot([0, *first["days"]], [1, *first["observed"]], color=FAINT, linewidth=2.4, label="Kaplan-Meier")
-    for name, points in models.items():
-        marker = MODEL_STYLES[name].marker
-        axes.plot(points["days"], points["expected"], marker=marker, markersize=4.5, **_line_style(name))
+    _plot_models(axes, models, x="days", y="expected")
     axes.legend(loc="best")
     return figure
 

@@ -19,14 +19,20 @@ from nest_model.model.checkpoint import load_pretrained
 from nest_model.model.classifier import log_odds, loss_sum, targets_of
 from nest_model.recipe import Recipe
 from nest_model.training.finetuning_task import FineTuning
-from nest_model.training.recipe import PRETRAINING
 from nest_model.training.stop import Stopped, StopRequest
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import table_metadata
 from schemas.errors import NestError
 from schemas.io.outputs import MARK
 from schemas.io.seal import sealed, unsealed
-from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime, write_labels
+from tests.support.factories.world import (
+    StopAfter,
+    World,
+    make_world,
+    pretrain_one_epoch,
+    runtime,
+    write_labels,
+)
 
 RECIPE = Recipe(
     learning_rate=1e-2, epochs=9, patience=3, examples_per_step=12, warmup_share=0.1, decay="cosine"
@@ -40,9 +46,7 @@ def world(tmp_path_factory) -> World:
 
 @pytest.fixture(scope="module")
 def pretrained_model(world, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("pretrained")
-    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
-    return out
+    return pretrain_one_epoch(world, tmp_path_factory.mktemp("pretrained"))
 
 
 def tune(

@@ -22,13 +22,13 @@ from nest_model.model.checkpoint import load_classifier
 from nest_model.model.classifier import hazard_log_odds, loss_sum, probabilities, targets_of
 from nest_model.report import results_table, write_cohort_report, write_report
 from nest_model.training.device import launch_fabric
-from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.training.recipe import Recipe
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import read_table, table_metadata, write_table
 from schemas.layout import Layout
 from schemas.tables.labels import NumberScale, Task, labels_schema
 from schemas.tables.leak_audit import LeakAudit
-from tests.support.factories.world import World, finetune_small, make_world, pretrain_small, runtime
+from tests.support.factories.world import World, finetune_small, make_world, pretrain_one_epoch
 
 COHORT = "mimic_made_up"
 RECIPE = Recipe(
@@ -44,9 +44,7 @@ def world(tmp_path_factory) -> World:
 
 @pytest.fixture(scope="module")
 def pretrained(world, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("pretrained")
-    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
-    return out
+    return pretrain_one_epoch(world, tmp_path_factory.mktemp("pretrained"))
 
 
 def write_outcome(world: World, layout: Layout, label_type: str) -> Path:

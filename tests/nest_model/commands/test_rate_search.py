@@ -9,7 +9,6 @@ import pytest
 
 from nest_model.recipe import Recipe
 from nest_model.training import rate_search
-from nest_model.training.recipe import PRETRAINING
 from nest_model.training.stop import Stopped
 from nest_model.training.trainer import NotFiniteError, fit
 from schemas.errors import NestError
@@ -18,8 +17,7 @@ from tests.support.factories.world import (
     World,
     finetune_small,
     make_world,
-    pretrain_small,
-    runtime,
+    pretrain_one_epoch,
     write_labels,
 )
 
@@ -36,9 +34,7 @@ def world(tmp_path_factory) -> World:
 
 @pytest.fixture(scope="module")
 def pretrained_model(world, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("pretrained")
-    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
-    return out
+    return pretrain_one_epoch(world, tmp_path_factory.mktemp("pretrained"))
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,12 @@ import pytest
 from nest_model.__main__ import main
 from nest_model.commands.sweep import points_of
 from nest_model.options import FineTuningOptions, PretrainingOptions
-from nest_model.training.recipe import PRETRAINING
 from schemas.errors import NestError
 from tests.support.factories.world import (
     World,
     flip_labels,
     make_world,
-    pretrain_small,
-    runtime,
+    pretrain_one_epoch,
     write_labels,
 )
 
@@ -35,9 +33,7 @@ def world(tmp_path_factory) -> World:
 
 @pytest.fixture(scope="module")
 def pretrained(world, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("pretrained")
-    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
-    return out
+    return pretrain_one_epoch(world, tmp_path_factory.mktemp("pretrained"))
 
 
 def command(world: World, pretrained: Path, out: Path) -> list[str]:

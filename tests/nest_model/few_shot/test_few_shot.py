@@ -9,14 +9,12 @@ import pytest
 from nest_model.__main__ import main
 from nest_model.data.labels import Labels
 from nest_model.few_shot.draws import shots
-from nest_model.training.recipe import PRETRAINING
 from tests.support.factories.shards import DAY_US
 from tests.support.factories.world import (
     World,
     flip_labels,
     make_world,
-    pretrain_small,
-    runtime,
+    pretrain_one_epoch,
     write_labels,
 )
 
@@ -28,9 +26,7 @@ def world(tmp_path_factory) -> World:
 
 @pytest.fixture(scope="module")
 def pretrained(world, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("pretrained")
-    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
-    return out
+    return pretrain_one_epoch(world, tmp_path_factory.mktemp("pretrained"))
 
 
 def rows(labels: Labels, split: str | None = None) -> set[tuple[int, int]]:

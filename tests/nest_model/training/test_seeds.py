@@ -20,7 +20,6 @@ from nest_model.report import results_table, write_report
 from nest_model.report.tasks import predictions_path
 from nest_model.training import rate_search
 from nest_model.training.rate_search import fit
-from nest_model.training.recipe import PRETRAINING
 from nest_model.training.seeds import (
     list_other_seeds,
     model_of_seed,
@@ -39,7 +38,7 @@ from tests.support.factories.world import (
     finetune_small,
     flip_labels,
     make_world,
-    pretrain_small,
+    pretrain_one_epoch,
     runtime,
 )
 from tests.support.kill.kills import contents
@@ -54,9 +53,7 @@ def world(tmp_path_factory) -> World:
 
 @pytest.fixture(scope="module")
 def pretrained_folder(world, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("pretrained")
-    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
-    return out
+    return pretrain_one_epoch(world, tmp_path_factory.mktemp("pretrained"))
 
 
 def tune(world, pretrained_folder, root, seeds, **options) -> Path:

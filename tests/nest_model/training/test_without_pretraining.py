@@ -31,7 +31,14 @@ from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.tables.vocab import VOCAB
 from tests.support.factories import predictions as made_up
-from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
+from tests.support.factories.world import (
+    StopAfter,
+    World,
+    make_world,
+    pretrain_one_epoch,
+    pretrain_small,
+    runtime,
+)
 
 RECIPE = Recipe(learning_rate=1e-2, epochs=2, patience=3, examples_per_step=12)
 
@@ -43,9 +50,7 @@ def world(tmp_path_factory) -> World:
 
 @pytest.fixture(scope="module")
 def pretrained_folder(world, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("pretrained")
-    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
-    return out
+    return pretrain_one_epoch(world, tmp_path_factory.mktemp("pretrained"))
 
 
 def tune(world, pretrained_folder, root, *, start="fresh", stop=None, **options) -> Path:

@@ -16,6 +16,7 @@ from nest_model.commands.finetune import finetune_seeds
 from nest_model.commands.pretrain import pretrain
 from nest_model.recipe import Recipe
 from nest_model.training.device import launch_fabric
+from nest_model.training.recipe import PRETRAINING
 from nest_model.training.runtime import Runtime
 from nest_model.training.stop import StopRequest
 from nest_model.training.telemetry import Telemetry
@@ -63,6 +64,12 @@ def runtime(
     """Return the execution settings of a training; by default one CPU thread."""
     fabric = fabric or launch_fabric("cpu", threads=1)
     return Runtime(fabric, telemetry or Telemetry(out), stop or StopRequest(), **options)
+
+
+def pretrain_one_epoch(world: World, out: Path) -> Path:
+    """Pretrain a small model for one epoch and return its folder."""
+    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
+    return out
 
 
 def pretrain_small(world: World, runtime: Runtime, out: Path, recipe: Recipe, **options: Any) -> None:
