@@ -96,6 +96,12 @@ def damaged_copy(clean: Path, tmp_path: Path, request: pytest.FixtureRequest):
     return damage_copy
 
 
+def assert_same_files(files: dict[str, bytes], expected: dict[str, bytes]) -> None:
+    """Assert that both have the same files with the same bytes; a failure lists the names, not the bytes."""
+    assert list(files) == list(expected)
+    assert [name for name in files if files[name] != expected[name]] == []
+
+
 def check_same(case: Case, outcome: SameResult | CountedResult, clean: Path, damaged_copy) -> None:
     folder = damaged_copy(case.damage)
     layout = make(folder / "raw", folder / "data")
@@ -103,7 +109,7 @@ def check_same(case: Case, outcome: SameResult | CountedResult, clean: Path, dam
     if outcome.as_if is not nothing:
         reference = damaged_copy(outcome.as_if, "as_if")
         expected = make(reference / "raw", reference / "data")
-    assert results(layout, outcome.results) == results(expected, outcome.results)
+    assert_same_files(results(layout, outcome.results), results(expected, outcome.results))
     if isinstance(outcome, CountedResult):
         clean_count, damaged_count = (
             count_of(at, outcome.location, outcome.reason) for at in (Layout(clean / "data"), layout)
