@@ -114,12 +114,12 @@ def recommend(name: str, baskets: Path, subjects: Path) -> dict[str, float]:
     system = load_system(name)
     with tempfile.TemporaryDirectory() as scratch:
         tools = Tools(NullTelemetry(), _no_device, Path(scratch))
-        fitted = system(system.Options(), tools).fit(shop.known, shop.validation, 0)
+        recommender = system(system.Options(), tools).fit(shop.learning_data, shop.validation, 0)
         times.append(time.process_time())
-        fitted.rank(shop.test.histories, LISTED)
+        recommender.rank(shop.test.histories, LISTED)
         times.append(time.process_time())
     read, fit, rank = (round(later - earlier, 2) for earlier, later in pairwise(times))
-    training = shop.known.training
+    training = shop.learning_data.training
     return {
         "training_users": len(training),
         "test_users": len(shop.test),

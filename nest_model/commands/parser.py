@@ -241,7 +241,12 @@ def parser() -> argparse.ArgumentParser:
         commands, "recommend", _recommend, "recommend next baskets to new users with a system that was scored"
     )
     recommendation.add_argument(
-        "--scored", type=Path, required=True, help="output folder of the system's next-basket run"
+        "--scored",
+        dest="scored_run",
+        metavar="SCORED",
+        type=Path,
+        required=True,
+        help="output folder of the system's next-basket run",
     )
     _paths(recommendation, "baskets", "subjects", "out")
     recommendation.add_argument(
@@ -380,7 +385,11 @@ def _next_basket_command(commands: "argparse._SubParsersAction[argparse.Argument
 
 def _backbone(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--pretrained", type=Path, help=f"{PATHS['pretrained']}; needed by the systems that start from NEST"
+        "--pretrained",
+        dest=DESTINATIONS["pretrained"],
+        metavar="PRETRAINED",
+        type=Path,
+        help=f"{PATHS['pretrained']}; needed by the systems that start from NEST",
     )
     command.add_argument("--vocab", type=Path, help=f"{PATHS['vocab']}; needed with --pretrained")
 

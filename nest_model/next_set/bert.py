@@ -21,9 +21,9 @@ from nest_model.next_set.bert_masking import mask_rows
 from nest_model.next_set.bert_model import Batch, BertModel, Guesses
 from nest_model.next_set.bert_options import BertOptions
 from nest_model.next_set.bert_rows import FIRST, ProductTokens, Rows, latest, rows_of
-from nest_model.next_set.questions import Histories, Known, Questions
+from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking, TieOrder
-from nest_model.next_set.system import Fitted, Tools
+from nest_model.next_set.system import Recommender, Tools
 from nest_model.next_set.validation import disclosable, evenly_spread, validation_scores
 from nest_model.recipe import Recipe
 from nest_model.training.ranks import split_step
@@ -40,15 +40,20 @@ LOGITS_AT_ONCE = 1 << 24
 Readout = Literal["cls", "mask"]
 
 
-class Bert(Fitted):
+class Bert(Recommender):
     """A trained BERT that ranks every product with a token."""
 
     def __init__(
-        self, model: BertModel, tokens: ProductTokens, known: Known, options: BertOptions, fabric: Fabric
+        self,
+        model: BertModel,
+        tokens: ProductTokens,
+        data: LearningData,
+        options: BertOptions,
+        fabric: Fabric,
     ) -> None:
         self.model, self.tokens, self.options, self._fabric = model, tokens, options, fabric
-        self._order = TieOrder.by_popularity(known.popularity())
-        self._product_id = known.training.product_id
+        self._order = TieOrder.by_popularity(data.popularity())
+        self._product_id = data.training.product_id
         self.nameable = np.sort(self._product_id[tokens.item_of_token])
 
     def rank(self, histories: Histories, k: int) -> Ranking:
@@ -100,7 +105,7 @@ class Bert(Fitted):
 
 
 def fit_bert(
-    known: Known, validation: Questions | None, options: BertOptions, seed: int, tools: Tools
+    data: LearningData, validation: Questions | None, options: BertOptions, seed: int, tools: Tools
 ) -> Bert:
     """Train BERT on the training users and keep the epoch with the best NDCG on the validation users.
 
@@ -110,7 +115,7 @@ def fit_bert(
     Raises:
         NestError: there is nothing to learn from, or the loss is not finite.
     """
-    corpus = known.histories if options.without_labels else known.training
+    corpus = data.histories if options.without_labels else data.training
     tokens = ProductTokens.of(corpus, options.min_count)
     is_token = tokens.token_of_item[corpus.items] >= FIRST
     if not is_token.any():
@@ -122,7 +127,7 @@ def fit_bert(
     torch.manual_seed(seed)
     lines = np.bincount(corpus.items[is_token], minlength=corpus.products)[tokens.item_of_token]
     model = BertModel(options, torch.from_numpy(lines / lines.sum()).float()).to(fabric.device)
-    bert = Bert(model, tokens, known, options, fabric)
+    bert = Bert(model, tokens, data, options, fabric)
     bert.log_cut(corpus)
     rows = rows_of(latest(corpus, options.max_tokens - 2), tokens, with_query=False)
     has_token = np.bincount(rows.user_of_row, rows.tokens >= FIRST, minlength=len(rows)) > 0
@@ -184,11 +189,11 @@ class BertTask:
         torch.manual_seed(step_seed)  # dropout
         options, device = self._options, self._fabric.device
         rng = np.random.default_rng(step_seed)
-        masked = mask_rows(self._rows.take(examples), options.masking, options.masked_share, rng)
+        masked_rows = mask_rows(self._rows.take(examples), options.masking, options.masked_share, rng)
         parts = []
-        for run, is_own in split_step(masked.rows.lengths, self.row_budget, self._fabric):
-            part = masked.slice(run.start, run.stop)
-            weight = is_own / len(masked.target_tokens)
+        for run, is_own in split_step(masked_rows.rows.lengths, self.row_budget, self._fabric):
+            part = masked_rows.slice(run.start, run.stop)
+            weight = is_own / len(masked_rows.target_tokens)
             parts.append(MicroBatch(Batch.of(part.rows, device), Guesses.of(part, device), weight))
         return parts
 
@@ -236,7 +241,7 @@ class BertBackbone:
     @classmethod
     def fit(
         cls,
-        known: Known,
+        data: LearningData,
         validation: Questions | None,
         options: BertOptions,
         seed: int,
@@ -244,7 +249,7 @@ class BertBackbone:
         readout: Readout = "cls",
     ) -> Self:
         """Train the BERT; see `fit_bert`."""
-        return cls(fit_bert(known, validation, options, seed, tools), readout)
+        return cls(fit_bert(data, validation, options, seed, tools), readout)
 
     @property
     def product_table(self) -> Tensor:

@@ -40,11 +40,11 @@ class Guesses:
     targets: Targets  # their rows count the guessing rows
 
     @classmethod
-    def of(cls, masked: MaskedRows, device: torch.device) -> Self:
+    def of(cls, masked_rows: MaskedRows, device: torch.device) -> Self:
         """Copy the targets of masked rows to a device; each weighs 1."""
-        rows, place = np.unique(masked.target_rows, return_inverse=True)
+        rows, place = np.unique(masked_rows.target_rows, return_inverse=True)
         weights = np.ones(len(place))
-        arrays = (rows, place, masked.target_tokens - FIRST, weights)
+        arrays = (rows, place, masked_rows.target_tokens - FIRST, weights)
         guessing, *targets = (torch.from_numpy(array).to(device) for array in arrays)
         return cls(guessing, Targets(*targets))
 
@@ -100,11 +100,11 @@ class BertModel(nn.Module):
             0, rows, True
         )
         last_plan = plan_attention(batch.offsets, is_query=is_read, dtype=dtype)
-        hidden = self.dropout(self.embedding(batch.tokens))
+        states = self.dropout(self.embedding(batch.tokens))
         for block in self.blocks[:-1]:
-            hidden = block(hidden, plan, factors)
-        hidden = self.blocks[-1](hidden, last_plan, factors, rows)
-        return cast("Tensor", self.dropout(self.norm(hidden)))
+            states = block(states, plan, factors)
+        states = self.blocks[-1](states, last_plan, factors, rows)
+        return cast("Tensor", self.dropout(self.norm(states)))
 
     def logits(self, states: Tensor) -> Tensor:
         """Return a logit for each product token: [any, d_model] → f32 [any, product tokens]."""

@@ -202,8 +202,8 @@ def _chosen(rows: Sequence[Row], names: Sequence[str]) -> str | None:
 def _winner(rows: Sequence[Row]) -> str | None:
     """Return the system that the validation users scored highest, controls left out; None where none was asked."""
     systems = [row for row in rows if not row.card["is_control"] and not row.is_filled]
-    scored = [row for row in systems if row.card["validation_ndcg"] is not None]
-    return max(scored, key=lambda row: row.card["validation_ndcg"]).name if scored else None
+    candidates = [row for row in systems if row.card["validation_ndcg"] is not None]
+    return max(candidates, key=lambda row: row.card["validation_ndcg"]).name if candidates else None
 
 
 def _row_json(row: Row, yardstick: Row | None, resamples: Resamples | None, users: Users) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import Field
 
 from nest_model.next_set.baskets import Baskets
-from nest_model.next_set.questions import Histories, Known
+from nest_model.next_set.questions import Histories, LearningData
 from nest_model.next_set.ranking import NO_PRODUCT, Ranking, TieOrder
-from nest_model.next_set.system import Fitted, Options
+from nest_model.next_set.system import Options, Recommender
 
 Tie = Literal["popular", "recent", "first_seen"]
 TIES: tuple[Tie, ...] = ("popular", "recent", "first_seen")
@@ -39,13 +39,13 @@ def user_products(baskets: Baskets) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return pairs // max(baskets.products, 1), pairs % max(baskets.products, 1), pair_of_line
 
 
-class Everybody(Fitted):
+class Everybody(Recommender):
     """The products most training baskets hold, for every user the same."""
 
-    def __init__(self, known: Known) -> None:
-        self.popularity = known.popularity()
+    def __init__(self, data: LearningData) -> None:
+        self.popularity = data.popularity()
         self.order = TieOrder.by_popularity(self.popularity)
-        self.product_id = known.training.product_id
+        self.product_id = data.training.product_id
         self.nameable = self.product_id[self.popularity > 0]
 
     def rank(self, histories: Histories, k: int) -> Ranking:
@@ -57,16 +57,16 @@ class Everybody(Fitted):
         return Ranking(np.tile(ids, (len(histories), 1)), np.tile(scores, (len(histories), 1)))
 
 
-class OwnCounts(Fitted):
+class OwnCounts(Recommender):
     """The user's own products by how many of the user's baskets hold them, each basket worth r times the next.
 
     With r = 1 these are plain counts.
     """
 
-    def __init__(self, known: Known, *, decay: float = 1.0, tie: Tie = "popular") -> None:
+    def __init__(self, data: LearningData, *, decay: float = 1.0, tie: Tie = "popular") -> None:
         self.decay, self.tie = decay, tie
-        self.everybody = Everybody(known)
-        self.nameable = known.training.product_id
+        self.everybody = Everybody(data)
+        self.nameable = data.training.product_id
 
     def rank(self, histories: Histories, k: int) -> Ranking:
         baskets = histories.baskets
@@ -104,12 +104,12 @@ def fill(ranking: Ranking, filler: Ranking) -> Ranking:
     The filler's products score below the list's: -1, -2, ….
     """
     k = ranking.product_id.shape[1]
-    filled = Ranking(ranking.product_id.copy(), ranking.scores.copy())
+    full_lists = Ranking(ranking.product_id.copy(), ranking.scores.copy())
     for user in np.flatnonzero((ranking.product_id == NO_PRODUCT).any(axis=1)):
         own = ranking.product_id[user][ranking.product_id[user] != NO_PRODUCT]
         candidates = filler.product_id[user]
         new = candidates[(candidates != NO_PRODUCT) & ~np.isin(candidates, own)][: k - len(own)]
-        filled.product_id[user, len(own) : len(own) + len(new)] = new
+        full_lists.product_id[user, len(own) : len(own) + len(new)] = new
         lowest = min(0.0, float(np.nanmin(ranking.scores[user], initial=0.0)))
-        filled.scores[user, len(own) : len(own) + len(new)] = lowest - 1 - np.arange(len(new))
-    return filled
+        full_lists.scores[user, len(own) : len(own) + len(new)] = lowest - 1 - np.arange(len(new))
+    return full_lists

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from nest_model.next_set.backbone import Backbone
 from nest_model.next_set.hybrid_options import HybridOptions, Items, Users
-from nest_model.next_set.questions import Histories, Known, Questions
-from nest_model.next_set.recanet import FittedReCANet, ReCANet, UserPart, fit_recanet
+from nest_model.next_set.questions import Histories, LearningData, Questions
+from nest_model.next_set.recanet import ReCANet, ReCANetRecommender, UserPart, fit_recanet
 from nest_model.next_set.system import Tools
 from schemas.io.atomic import make_folder, replace_file
 
@@ -38,8 +38,8 @@ def random_table(table: Tensor, seed: int) -> Tensor:
     """Return random rows of the same norms, f32 [products, d]."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randn(table.shape, generator=generator)
-    scaled: Tensor = rows * (table.float().cpu().norm(dim=1) / rows.norm(dim=1))[:, None]
-    return scaled
+    same_norm_rows: Tensor = rows * (table.float().cpu().norm(dim=1) / rows.norm(dim=1))[:, None]
+    return same_norm_rows
 
 
 class EncodedUsers(UserPart):
@@ -76,9 +76,9 @@ class OtherUsers(UserPart):
     Where every training user has one basket, there is no history before it, and the basket itself is read.
     """
 
-    def __init__(self, users: EncodedUsers, known: Known) -> None:
+    def __init__(self, users: EncodedUsers, data: LearningData) -> None:
         super().__init__()
-        training = known.training
+        training = data.training
         longer = np.flatnonzero(training.lengths > 1)
         owners, baskets_before = (
             (longer, training.lengths[longer] - 1)
@@ -87,7 +87,7 @@ class OtherUsers(UserPart):
         )
         self.size, self.subject_id = users.size, training.subject_id[owners]
         before = training.take(owners).first(baskets_before)
-        pool = Histories(before, known.expected_days(before))
+        pool = Histories(before, data.expected_days(before))
         self.vectors = users.features(self.subject_id, lambda: pool)
 
     def features(self, subject_id: np.ndarray, histories: Callable[[], Histories]) -> Tensor:
@@ -117,7 +117,7 @@ class ZeroUsers(UserPart):
 def fit_hybrid(
     backbone: Backbone,
     backbone_key: str,
-    known: Known,
+    data: LearningData,
     validation: Questions | None,
     *,
     items: Items,
@@ -125,19 +125,19 @@ def fit_hybrid(
     options: HybridOptions,
     seed: int,
     tools: Tools,
-) -> FittedReCANet:
+) -> ReCANetRecommender:
     """Train ReCANet's rows of the training users on an encoder, or on a control of it."""
     table = backbone.product_table
-    encoded = EncodedUsers(backbone, backbone_key, tools.scratch / "vectors")
+    encoded_users = EncodedUsers(backbone, backbone_key, tools.scratch / "vectors")
 
     def user_part() -> UserPart:
         match users:
             case "own":
-                return encoded
+                return encoded_users
             case "other":
-                return OtherUsers(encoded, known)
+                return OtherUsers(encoded_users, data)
             case "none":
-                return ZeroUsers(encoded.size)
+                return ZeroUsers(encoded_users.size)
 
     def make_model() -> ReCANet:
         rows = table if items == "encoder" else random_table(table, seed)
@@ -145,8 +145,8 @@ def fit_hybrid(
 
     return fit_recanet(
         make_model,
-        known,
-        known.training,
+        data,
+        data.training,
         validation=validation,
         options=options,
         tools=tools,

@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from nest_model.next_set.questions import Known, Questions
+from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.recanet_rows import RowOptions
-from nest_model.next_set.system import Fitted, System, Traits
+from nest_model.next_set.system import Recommender, System, Traits
 from schemas.io.hashing import file_sha256
 
 Items = Literal["encoder", "random"]
@@ -51,20 +51,20 @@ class NestReCANet(System):
     reads_backbone = True
     learns_on_encoder = True
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Recommender:
         from nest_model.next_set.hybrid import fit_hybrid  # loads torch
         from nest_model.next_set.nest_backbone import NestBackbone
 
         options = self.options
         folder, vocab = self.tools.backbone(self.title)
         backbone = NestBackbone.load(
-            folder, vocab, known.training.product_id, self.tools.fabric(), user_vector=options.user_cls
+            folder, vocab, data.training.product_id, self.tools.fabric(), user_vector=options.user_cls
         )
         files = [file_sha256(path) for path in (*sorted(folder.glob("*.safetensors")), vocab)]
         return fit_hybrid(
             backbone,
             " ".join([*files, options.user_cls]),
-            known,
+            data,
             validation,
             items=self.items,
             users=self.users,

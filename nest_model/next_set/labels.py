@@ -10,7 +10,7 @@ import numpy as np
 
 from nest_model.data.seqsets import expand_ranges, offsets_of
 from nest_model.next_set.baskets import Baskets
-from nest_model.next_set.questions import Histories, Known, Questions
+from nest_model.next_set.questions import Histories, LearningData, Questions
 
 _SHIFT = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: consecutive ids fall far apart
 
@@ -26,7 +26,9 @@ def label_blocks(baskets: Baskets, label_positions: int) -> Iterator[tuple[np.nd
         yield users, positions[users]
 
 
-def histories_before(known: Known, baskets: Baskets, users: np.ndarray, positions: np.ndarray) -> Histories:
+def histories_before(
+    data: LearningData, baskets: Baskets, users: np.ndarray, positions: np.ndarray
+) -> Histories:
     """Return these users' histories before the baskets at these positions, with the days those are asked for.
 
     Args:
@@ -35,26 +37,26 @@ def histories_before(known: Known, baskets: Baskets, users: np.ndarray, position
         positions: i64 [labels], each at least 1: how many baskets come before the label.
     """
     before = baskets.take(users).first(positions)
-    if known.query_time == "expected":
-        return Histories(before, known.expected_days(before))
+    if data.query_time == "expected":
+        return Histories(before, data.expected_days(before))
     return Histories(before, baskets.days[baskets.basket_offsets[users] + positions])
 
 
-def label_questions(known: Known, users: np.ndarray, positions: np.ndarray) -> Questions:
+def label_questions(data: LearningData, users: np.ndarray, positions: np.ndarray) -> Questions:
     """Return the training users' baskets at these positions as questions; see `histories_before`."""
-    training = known.training
+    training = data.training
     label = training.basket_offsets[users] + positions
     sizes = training.sizes[label]
     items = training.items[expand_ranges(training.item_offsets[label], sizes)]
-    histories = histories_before(known, training, users, positions)
+    histories = histories_before(data, training, users, positions)
     return Questions(histories, offsets_of(sizes), training.product_id[items], {})
 
 
-def lowest_hashes(known: Known, users: int) -> Known:
+def lowest_hashes(data: LearningData, users: int) -> LearningData:
     """Return the same with at most so many training users, those of the lowest hash of their ids."""
-    training = known.training
+    training = data.training
     if len(training) <= users:
-        return known
-    hashed = training.subject_id.astype(np.uint64) * _SHIFT
-    places = np.sort(np.argsort(hashed, kind="stable")[:users])
-    return replace(known, training=training.take(places), all_training=known.everybody)
+        return data
+    hashes = training.subject_id.astype(np.uint64) * _SHIFT
+    places = np.sort(np.argsort(hashes, kind="stable")[:users])
+    return replace(data, training=training.take(places), all_training=data.everybody)

@@ -17,9 +17,9 @@ from nest_model.next_set.frequent import Everybody, fill, user_products
 from nest_model.next_set.labels import label_blocks, label_questions, lowest_hashes
 from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.personal import FEATURES, ProductStatistics, features
-from nest_model.next_set.questions import Histories, Known, Questions
+from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import K, Ranking, TieOrder
-from nest_model.next_set.system import Fitted, Options
+from nest_model.next_set.system import Options, Recommender
 from nest_model.next_set.validation import evenly_spread
 from nest_model.training.telemetry import Telemetry
 
@@ -71,9 +71,9 @@ class Candidates:
         self.popular = popular[statistics.popularity[popular] > 0]
 
     @classmethod
-    def before_labels(cls, known: Known, options: LightgbmOptions) -> Self:
+    def before_labels(cls, data: LearningData, options: LightgbmOptions) -> Self:
         """Return the candidates by what everybody bought before the earliest label."""
-        earlier = known.training.first(known.training.lengths - options.label_positions)
+        earlier = data.training.first(data.training.lengths - options.label_positions)
         return cls(ProductStatistics.of(earlier), options.explore)
 
     def of(self, histories: Histories) -> tuple[np.ndarray, np.ndarray]:
@@ -123,13 +123,15 @@ class Rows:
         return np.flatnonzero(is_short & (has_hit[self.user] | (not is_ranked)))
 
 
-class Boosted(Fitted):
+class LightgbmRecommender(Recommender):
     """The candidates by the score of the trees; the places left hold everybody's most frequent products."""
 
-    def __init__(self, known: Known, candidates: Candidates, booster: "lgb.Booster", trees: int) -> None:
-        self.everybody, self.candidates = Everybody(known), candidates
+    def __init__(
+        self, data: LearningData, candidates: Candidates, booster: "lgb.Booster", trees: int
+    ) -> None:
+        self.everybody, self.candidates = Everybody(data), candidates
         self.booster, self.trees = booster.free_dataset(), trees
-        self.nameable = known.training.product_id
+        self.nameable = data.training.product_id
 
     def rank(self, histories: Histories, k: int) -> Ranking:
         parts = []
@@ -148,24 +150,28 @@ class Boosted(Fitted):
 
 
 def fit(
-    known: Known, validation: Questions | None, options: LightgbmOptions, seed: int, telemetry: Telemetry
-) -> Fitted:
+    data: LearningData,
+    validation: Questions | None,
+    options: LightgbmOptions,
+    seed: int,
+    telemetry: Telemetry,
+) -> Recommender:
     """Fit the trees to the labels of the training users; without a label to learn from, the most popular are listed."""
-    candidates = Candidates.before_labels(known, options)
-    data = _training_set(known, candidates, options)
-    if data is None:
-        return Everybody(known)
+    candidates = Candidates.before_labels(data, options)
+    dataset = _training_set(data, candidates, options)
+    if dataset is None:
+        return Everybody(data)
     import lightgbm as lgb
 
-    booster = lgb.Booster(_parameters(options, seed), data)
+    booster = lgb.Booster(_parameters(options, seed), dataset)
     if validation is None:
         progress = telemetry.progress("lightgbm", total=options.trees, unit="trees")
         for _ in range(options.trees):
             booster.update()
             progress.advance(1)
-        return Boosted(known, candidates, booster, options.trees)
-    trees = _stopped(booster, data, known, validation, candidates, telemetry)
-    return Boosted(known, candidates, booster, trees)
+        return LightgbmRecommender(data, candidates, booster, options.trees)
+    trees = _stopped(booster, dataset, data, validation, candidates, telemetry)
+    return LightgbmRecommender(data, candidates, booster, trees)
 
 
 def _parameters(options: LightgbmOptions, seed: int) -> dict[str, Any]:
@@ -184,12 +190,14 @@ def _parameters(options: LightgbmOptions, seed: int) -> dict[str, Any]:
     return parameters
 
 
-def _training_set(known: Known, candidates: Candidates, options: LightgbmOptions) -> "lgb.Dataset | None":
+def _training_set(
+    data: LearningData, candidates: Candidates, options: LightgbmOptions
+) -> "lgb.Dataset | None":
     """Return the labelled rows binned, None where there are none or all labels are alike."""
     import lightgbm as lgb
 
     users = -(-options.queries // options.label_positions)
-    sample = lowest_hashes(known, users)
+    sample = lowest_hashes(data, users)
     tables, hits, sizes = [], [], []
     for of_block, positions in label_blocks(sample.training, options.label_positions):
         questions = label_questions(sample, of_block, positions)
@@ -213,8 +221,8 @@ def _training_set(known: Known, candidates: Candidates, options: LightgbmOptions
 
 def _stopped(
     booster: "lgb.Booster",
-    data: "lgb.Dataset",
-    known: Known,
+    dataset: "lgb.Dataset",
+    data: LearningData,
     validation: Questions,
     candidates: Candidates,
     telemetry: Telemetry,
@@ -224,23 +232,23 @@ def _stopped(
 
     questions = evenly_spread(validation)
     rows = Rows.of(questions, candidates)
-    order = TieOrder.by_popularity(known.popularity())
-    product_id = known.training.product_id
+    order = TieOrder.by_popularity(data.popularity())
+    product_id = data.training.product_id
 
     def ndcg(scores: np.ndarray, _: "lgb.Dataset") -> tuple[str, float, bool]:
         ranking = order.rank_pairs(len(questions), rows.user, rows.item, scores, product_id, K)
         return "ndcg", float(score_rankings(ranking, questions, K).values["ndcg"].mean()), True
 
-    rows_to_score = lgb.Dataset(rows.features, rows.is_hit.astype(np.int8), reference=data, params=COMMON)
+    rows_to_score = lgb.Dataset(rows.features, rows.is_hit.astype(np.int8), reference=dataset, params=COMMON)
     booster.add_valid(rows_to_score, "validation")
     progress = telemetry.progress("lightgbm", total=MOST_TREES, unit="trees")
     best, trees = -1.0, 0
-    for grown in range(TREES_BETWEEN_SCORES, MOST_TREES + 1, TREES_BETWEEN_SCORES):
+    for tree_count in range(TREES_BETWEEN_SCORES, MOST_TREES + 1, TREES_BETWEEN_SCORES):
         is_finished = [booster.update() for _ in range(TREES_BETWEEN_SCORES)][-1]
         value = booster.eval_valid(ndcg)[0][2]
         if value > best:
-            best, trees = value, grown
+            best, trees = value, tree_count
         progress.advance(TREES_BETWEEN_SCORES)
-        if is_finished or grown - trees >= PATIENCE_TREES:
+        if is_finished or tree_count - trees >= PATIENCE_TREES:
             break
     return trees

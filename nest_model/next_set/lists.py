@@ -14,13 +14,13 @@ def rankings_table(rankings: Mapping[int, Ranking], subject_id: np.ndarray) -> p
     """Return the lists of some users, i64 [users], and each seed, under nbr_rankings/1."""
     tables = []
     for seed, ranking in rankings.items():
-        listed = ranking.product_id != NO_PRODUCT
-        offsets = pa.array(np.concatenate([[0], np.cumsum(listed.sum(axis=1))]), pa.int32())
+        is_listed = ranking.product_id != NO_PRODUCT
+        offsets = pa.array(np.concatenate([[0], np.cumsum(is_listed.sum(axis=1))]), pa.int32())
         columns = {
             "seed": np.full(len(ranking), seed),
             "subject_id": subject_id,
-            "product_ids": pa.ListArray.from_arrays(offsets, pa.array(ranking.product_id[listed])),
-            "scores": pa.ListArray.from_arrays(offsets, pa.array(ranking.scores[listed])),
+            "product_ids": pa.ListArray.from_arrays(offsets, pa.array(ranking.product_id[is_listed])),
+            "scores": pa.ListArray.from_arrays(offsets, pa.array(ranking.scores[is_listed])),
         }
         tables.append(pa.table(columns))
     return pa.concat_tables(tables)

@@ -146,28 +146,30 @@ class NestBackbone:
         """Return each user's vector, f32 [users, d], from nothing but the history and the query day."""
         parts = []
         with torch.no_grad():
-            for packed in self.packed_blocks(histories):
-                sets = packed.batch.subject_offsets[1:] - (1 if self._user_vector == "query" else 2)
+            for packed_histories in self.packed_blocks(histories):
+                sets = packed_histories.batch.subject_offsets[1:] - (1 if self._user_vector == "query" else 2)
                 with self.fabric.autocast():
-                    read = self.model.read(packed.batch, packed.batch.cls_rows[sets])
+                    read = self.model.read(packed_histories.batch, packed_histories.batch.cls_rows[sets])
                 parts.append(read.hidden_states.index_select(0, read.place).float())
         return torch.cat(parts) if parts else torch.zeros(0, self.config.d_model)
 
     def query_states(self, histories: Histories) -> QueryStates:
         """Return the query sets' [CLS] and [MASK] rows after the final norm, f32 [users, d], without gradients."""
         with torch.no_grad():
-            blocks = [self.read_queries(packed) for packed in self.packed_blocks(histories)]
+            blocks = [
+                self.read_queries(packed_histories) for packed_histories in self.packed_blocks(histories)
+            ]
         if not blocks:
             return QueryStates(*torch.zeros(2, 0, self.config.d_model).unbind(0))
         return QueryStates(
             torch.cat([block.cls for block in blocks]), torch.cat([block.mask for block in blocks])
         )
 
-    def read_queries(self, packed: PackedHistories) -> QueryStates:
+    def read_queries(self, packed_histories: PackedHistories) -> QueryStates:
         """Return the query sets' [CLS] and [MASK] rows after the final norm, f32 [users, d]."""
-        rows = packed.query_cls_rows
+        rows = packed_histories.query_cls_rows
         with self.fabric.autocast():
-            read = self.model.read(packed.batch, torch.cat([rows, rows + 1]))
+            read = self.model.read(packed_histories.batch, torch.cat([rows, rows + 1]))
         cls, mask = read.hidden_states.index_select(0, read.place).float().chunk(2)
         return QueryStates(cls, mask)
 

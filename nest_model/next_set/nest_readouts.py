@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from nest_model.next_set.nest_backbone import NestBackbone, QueryStates
-from nest_model.next_set.questions import Histories, Known
+from nest_model.next_set.questions import Histories, LearningData
 from nest_model.next_set.ranking import Ranking, TieOrder
-from nest_model.next_set.system import Fitted
+from nest_model.next_set.system import Recommender
 
 Readout = Literal["mask", "head", "cls"]
 LOGITS_AT_ONCE = 32_000_000
@@ -18,7 +18,7 @@ USERS_AT_A_TIME = 1_024
 
 
 @dataclass(frozen=True)
-class NestReadout(Fitted):
+class NestReadout(Recommender):
     """Products with a token, by the logits of a pretrained head at the query set."""
 
     backbone: NestBackbone
@@ -27,10 +27,10 @@ class NestReadout(Fitted):
     nameable: np.ndarray
 
     @classmethod
-    def of(cls, known: Known, backbone: NestBackbone, readout: Readout) -> "NestReadout":
-        """Bind a pretrained model to what is known of the shop."""
-        nameable = known.training.product_id[backbone.has_token]
-        return cls(backbone, readout, TieOrder.by_popularity(known.popularity()), nameable)
+    def of(cls, data: LearningData, backbone: NestBackbone, readout: Readout) -> "NestReadout":
+        """Bind a pretrained model to the data of the shop."""
+        nameable = data.training.product_id[backbone.has_token]
+        return cls(backbone, readout, TieOrder.by_popularity(data.popularity()), nameable)
 
     def rank(self, histories: Histories, k: int) -> Ranking:
         users = max(1, min(USERS_AT_A_TIME, LOGITS_AT_ONCE // self.backbone.config.vocab_size))

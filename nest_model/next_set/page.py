@@ -121,12 +121,12 @@ def all_pictures(metrics: Mapping[str, Any]) -> dict[str, Figure]:
 
 def _in_groups(metrics: Mapping[str, Any]) -> dict[str, str]:
     """Return the rows to draw by group: the yardstick, the best NEST, and the best others."""
-    chosen = [name for name in metrics["chosen_on_validation"].values() if name]
-    ranked = sorted(
+    choices = [name for name in metrics["chosen_on_validation"].values() if name]
+    rows_by_ndcg = sorted(
         (row for row in metrics["rows"] if not row["is_control"]),
         key=lambda row: -row["scores"]["ndcg"]["value"],
     )
-    names = list(dict.fromkeys([*chosen, "g_topfreq", *(row["name"] for row in ranked)]))[:IN_GROUPS]
+    names = list(dict.fromkeys([*choices, "g_topfreq", *(row["name"] for row in rows_by_ndcg)]))[:IN_GROUPS]
     return {row["name"]: row["title"] for row in metrics["rows"] if row["name"] in names}
 
 

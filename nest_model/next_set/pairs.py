@@ -33,7 +33,7 @@ class Pairs:
 
 def sorted_distinct(values: np.ndarray) -> np.ndarray:
     """Return the distinct values, ascending; by sorting, which is many times faster here than `np.unique`'s hashing."""
-    ordered = np.sort(values)
-    is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
-    distinct: np.ndarray = ordered[is_first]
+    sorted_values = np.sort(values)
+    is_first = np.append(True, sorted_values[1:] != sorted_values[:-1])[: len(sorted_values)]
+    distinct: np.ndarray = sorted_values[is_first]
     return distinct

@@ -71,10 +71,10 @@ def features(
         item: place among the shop's products, i64 [pairs].
     """
     baskets = histories.baskets
-    bought = _Purchases.of(baskets)
-    columns = bought.features(histories)
-    rows = bought.find(user, item)
-    of_user = _of_user(histories, bought)
+    purchases = _Purchases.of(baskets)
+    columns = purchases.features(histories)
+    rows = purchases.find(user, item)
+    of_user = _of_user(histories, purchases)
     of_product = {"popularity": statistics.popularity, "reorder_share": statistics.reorder_share}
     table = np.empty((len(user), len(FEATURES)), dtype=np.float32)
     for place, name in enumerate(FEATURES):
@@ -165,14 +165,14 @@ class _Purchases:
         return values
 
 
-def _of_user(histories: Histories, bought: _Purchases) -> dict[str, np.ndarray]:
+def _of_user(histories: Histories, purchases: _Purchases) -> dict[str, np.ndarray]:
     """Return the features of every user, each [users]."""
     baskets = histories.baskets
     lines, counts = baskets.lines_of_user, baskets.lengths
     is_first = np.append(True, np.diff(baskets.user_of_basket) > 0)[: len(baskets.days)]
     first_lines = np.zeros(len(baskets), dtype=np.int64)
     first_lines[baskets.user_of_basket[is_first]] = baskets.sizes[is_first]
-    distinct = np.bincount(bought.user, minlength=len(baskets))
+    distinct = np.bincount(purchases.user, minlength=len(baskets))
     last_day = np.full(len(baskets), np.nan, dtype=np.float32)
     last_day[counts > 0] = baskets.days[baskets.basket_offsets[1:][counts > 0] - 1]
     return {

@@ -91,7 +91,7 @@ class Questions:
 
 
 @dataclass(frozen=True)
-class Known:
+class LearningData:
     """What a system may learn from."""
 
     training: Baskets  # each user's last basket is what learning systems take as their label
@@ -145,7 +145,7 @@ class Known:
 class Shop:
     """All that one run of a system sees, and the questions it is scored on."""
 
-    known: Known
+    learning_data: LearningData
     validation: Questions | None  # None under the published protocol, and where nobody can be asked
     test: Questions
 
@@ -159,7 +159,7 @@ def read_shop(
     query_time: QueryTime = "given",
     raw: Path | None = None,
 ) -> Shop:
-    """Read a shop's baskets and split them into what is known and what is asked.
+    """Read a shop's baskets and split them into the data to learn from and the questions.
 
     Args:
         baskets: the folder of baskets/1.
@@ -173,27 +173,27 @@ def read_shop(
     if target == "held_out" and raw is None:
         raise NestError("--target held_out needs --raw, the folder that holds held_out.")
     held_out = read_held_out(raw) if target == "held_out" and raw else None
-    knowledge = parts.knowledge(query_time)
-    return Shop(knowledge, parts.validation(knowledge), parts.test(knowledge, held_out))
+    data = parts.learning_data(query_time)
+    return Shop(data, parts.validation(data), parts.test(data, held_out))
 
 
-def read_known(
+def read_learning_data(
     *, baskets: Path, subjects: Path, target: Target, protocol: Protocol, query_time: QueryTime
-) -> tuple[Known, Questions | None]:
-    """Read what is known where a target is asked, and the validation users' questions; nobody need be asked.
+) -> tuple[LearningData, Questions | None]:
+    """Read the data to learn from for a target, and the validation users' questions; nobody need be asked.
 
     Raises:
         NestError: there is nothing to learn from.
     """
     parts = _read_parts(baskets, subjects, target, protocol)
-    knowledge = parts.knowledge(query_time)
-    return knowledge, parts.validation(knowledge)
+    data = parts.learning_data(query_time)
+    return data, parts.validation(data)
 
 
 def _read_parts(baskets: Path, subjects: Path, target: Target, protocol: Protocol) -> "_Parts":
     orders = read_orders(baskets)
     split = _splits(orders, subjects)
-    return _Parts(orders, split, hidden=target == "held_out", published=protocol == "published")
+    return _Parts(orders, split, is_hidden_target=target == "held_out", is_published=protocol == "published")
 
 
 def _splits(orders: OrderRows, subjects: Path) -> np.ndarray:
@@ -213,45 +213,47 @@ def _splits(orders: OrderRows, subjects: Path) -> np.ndarray:
 class _Parts:
     """The orders of a shop by their role."""
 
-    def __init__(self, orders: OrderRows, split: np.ndarray, *, hidden: bool, published: bool) -> None:
-        self.orders, self.published = orders, published
+    def __init__(
+        self, orders: OrderRows, split: np.ndarray, *, is_hidden_target: bool, is_published: bool
+    ) -> None:
+        self.orders, self.is_published = orders, is_published
         self.is_filled = orders.sizes > 0
         self.is_test, self.is_validation = split == "test", split == "val"
         last_filled = _is_last(orders.subject_id, self.is_filled)
         hidden_orders = _is_last(orders.subject_id, orders.flags & TARGET_HIDDEN != 0)
-        self.is_test_target = self.is_test & (hidden_orders if hidden else last_filled)
+        self.is_test_target = self.is_test & (hidden_orders if is_hidden_target else last_filled)
         self.is_validation_target = self.is_validation & last_filled
         is_target = (
-            self.is_test_target | self.is_validation_target | (last_filled & ~self.is_test & published)
+            self.is_test_target | self.is_validation_target | (last_filled & ~self.is_test & is_published)
         )
         self.is_known = self.is_filled & ~_is_from(orders.subject_id, is_target)
 
-    def knowledge(self, query_time: QueryTime) -> Known:
+    def learning_data(self, query_time: QueryTime) -> LearningData:
         is_known = self.is_known
-        is_learnt = is_known if self.published else is_known & ~self.is_test & ~self.is_validation
+        is_learnt = is_known if self.is_published else is_known & ~self.is_test & ~self.is_validation
         if not is_learnt.any():
             raise NestError(
                 "baskets: no user to learn from has a basket; give users whose last order is `train`."
             )
         products = sorted_distinct(self.orders.product_ids[np.repeat(is_known, self.orders.sizes)])
-        return Known(
+        return LearningData(
             self._baskets(is_learnt, products), self._baskets(is_known & self.is_test, products), query_time
         )
 
-    def validation(self, known: Known) -> Questions | None:
+    def validation(self, data: LearningData) -> Questions | None:
         """Return the validation users' questions; None where there are none."""
-        if self.published:
+        if self.is_published:
             return None
-        questions = self._questions(self.is_validation, self.is_validation_target, known, None)
+        questions = self._questions(self.is_validation, self.is_validation_target, data, None)
         return questions or None  # without a question, they are false
 
-    def test(self, known: Known, held_out: tuple[np.ndarray, np.ndarray] | None) -> Questions:
+    def test(self, data: LearningData, held_out: tuple[np.ndarray, np.ndarray] | None) -> Questions:
         """Return the test users' questions.
 
         Raises:
             NestError: there are none, or `held_out` names an order that is not hidden.
         """
-        test = self._questions(self.is_test, self.is_test_target, known, held_out)
+        test = self._questions(self.is_test, self.is_test_target, data, held_out)
         if not len(test):
             left_out = {reason: suppress_small(count) for reason, count in test.left_out.items()}
             raise NestError(
@@ -268,7 +270,7 @@ class _Parts:
         self,
         is_of_split: np.ndarray,
         is_target: np.ndarray,
-        known: Known,
+        data: LearningData,
         held_out: tuple[np.ndarray, np.ndarray] | None,
     ) -> Questions:
         orders = self.orders
@@ -279,7 +281,7 @@ class _Parts:
         )
         has_truth = np.isin(np.arange(len(targets)), target_place)
         is_of_target_user = np.isin(orders.subject_id, orders.subject_id[targets])
-        histories = self._baskets(self.is_known & is_of_target_user, known.training.product_id)
+        histories = self._baskets(self.is_known & is_of_target_user, data.training.product_id)
         has_history = np.isin(orders.subject_id[targets], histories.subject_id)
         is_asked = has_truth & has_history
         left_out = {
@@ -290,10 +292,10 @@ class _Parts:
         is_kept = is_asked[target_place]
         pairs = np.unique(np.stack([place_among_asked[target_place[is_kept]], truth[is_kept]]), axis=1)
         question_orders = targets[is_asked]
-        chosen = np.searchsorted(histories.subject_id, orders.subject_id[question_orders])
-        histories = histories.take(chosen)
-        is_given = known.query_time == "given"
-        days = orders.days[question_orders] if is_given else known.expected_days(histories)
+        places = np.searchsorted(histories.subject_id, orders.subject_id[question_orders])
+        histories = histories.take(places)
+        is_given = data.query_time == "given"
+        days = orders.days[question_orders] if is_given else data.expected_days(histories)
         return Questions(
             Histories(histories, days.astype(np.float32)),
             offsets_of(np.bincount(pairs[0], minlength=len(question_orders))),

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.labels import histories_before, label_blocks
-from nest_model.next_set.questions import Histories, Known, Questions
+from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking, TieOrder
 from nest_model.next_set.recanet_rows import (
     Batch,
@@ -24,7 +24,7 @@ from nest_model.next_set.recanet_rows import (
     question_rows,
     training_rows,
 )
-from nest_model.next_set.system import Fitted, Tools
+from nest_model.next_set.system import Recommender, Tools
 from nest_model.next_set.validation import BestEpoch
 
 HIDDEN = 64
@@ -85,12 +85,12 @@ class PackedLSTM(nn.Module):
     One bias a gate, 1 for forgetting; no step of padding is computed, and no product with the first state, zero.
     """
 
-    def __init__(self, size: int, hidden: int) -> None:
+    def __init__(self, size: int, hidden_size: int) -> None:
         super().__init__()
-        self.input = keras_linear(size, 4 * hidden)
-        self.recurrent = nn.Parameter(nn.init.orthogonal_(torch.empty(4 * hidden, hidden)))
+        self.input = keras_linear(size, 4 * hidden_size)
+        self.recurrent = nn.Parameter(nn.init.orthogonal_(torch.empty(4 * hidden_size, hidden_size)))
         with torch.no_grad():
-            self.input.bias[hidden : 2 * hidden] = 1  # gates: input, forget, cell, output
+            self.input.bias[hidden_size : 2 * hidden_size] = 1  # gates: input, forget, cell, output
 
     def forward(self, steps: Tensor, row_counts: list[int]) -> list[Tensor]:
         """Return the states after each step, f32 [row_counts[t], hidden].
@@ -171,7 +171,7 @@ def keras_embedding(rows: int, size: int) -> nn.Embedding:
     return table
 
 
-class FittedReCANet(Fitted):
+class ReCANetRecommender(Recommender):
     """A model and what ranking needs beside it."""
 
     def __init__(
@@ -207,9 +207,9 @@ class FittedReCANet(Fitted):
                 user.append(batch.label)
                 item.append(batch.item)
                 scores.append(logits(self.model, batch, features, self._device).cpu().numpy())
-        joined = [np.concatenate([np.empty(0, dtype=np.int64), *part]) for part in (user, item)]
+        users, items = (np.concatenate([np.empty(0, dtype=np.int64), *part]) for part in (user, item))
         score = np.concatenate([np.empty(0, dtype=np.float32), *scores])
-        return self.order.rank_pairs(len(histories), joined[0], joined[1], score, baskets.product_id, k)
+        return self.order.rank_pairs(len(histories), users, items, score, baskets.product_id, k)
 
 
 def logits(model: ReCANet, batch: Batch, features: Tensor, device: torch.device) -> Tensor:
@@ -227,19 +227,19 @@ def logits(model: ReCANet, batch: Batch, features: Tensor, device: torch.device)
 
 def fit_recanet(
     make_model: Callable[[], ReCANet],
-    known: Known,
+    data: LearningData,
     row_baskets: Baskets,
     *,
     validation: Questions | None,
     options: RowOptions,
     tools: Tools,
     seed: int,
-) -> FittedReCANet:
+) -> ReCANetRecommender:
     """Train a model on the last baskets of users.
 
     Args:
         make_model: called after torch's random numbers were set to the seed.
-        known: says how often everybody buys each product, and where a label's day comes from.
+        data: says how often everybody buys each product, and where a label's day comes from.
         row_baskets: of the users whose rows are learnt from; those of the training users, and others if transductive.
         validation: decides which epoch is taken; None: the last.
     """
@@ -249,28 +249,28 @@ def fit_recanet(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = make_model().to(device)
-    fitted = FittedReCANet(
+    recommender = ReCANetRecommender(
         model,
-        order=TieOrder.by_popularity(known.popularity()),
+        order=TieOrder.by_popularity(data.popularity()),
         is_candidate=is_candidate,
         product_id=row_baskets.product_id,
         options=options,
         device=device,
     )
     rows = training_rows(row_baskets, is_candidate, options.label_positions)
-    features = label_features(model.users, known, row_baskets, options.label_positions).to(device)
-    best = BestEpoch(model, fitted, validation, tools.telemetry)
-    _train(fitted, rows, features, best, options, tools, seed, device)
+    features = label_features(model.users, data, row_baskets, options.label_positions).to(device)
+    best = BestEpoch(model, recommender, validation, tools.telemetry)
+    _train(recommender, rows, features, best, options, tools, seed, device)
     best.restore()
-    return fitted
+    return recommender
 
 
-def label_features(users: UserPart, known: Known, row_baskets: Baskets, label_positions: int) -> Tensor:
+def label_features(users: UserPart, data: LearningData, row_baskets: Baskets, label_positions: int) -> Tensor:
     """Return what stands for the user in front of each label basket, [labels, …], from the baskets before it."""
 
     def of(block: np.ndarray, positions: np.ndarray) -> Tensor:
         subject_id = row_baskets.subject_id[block]
-        return users.features(subject_id, lambda: histories_before(known, row_baskets, block, positions))
+        return users.features(subject_id, lambda: histories_before(data, row_baskets, block, positions))
 
     parts = [of(block, positions) for block, positions in label_blocks(row_baskets, label_positions)]
     nobody = np.empty(0, dtype=np.int64)
@@ -278,7 +278,7 @@ def label_features(users: UserPart, known: Known, row_baskets: Baskets, label_po
 
 
 def _train(
-    fitted: FittedReCANet,
+    recommender: ReCANetRecommender,
     rows: Rows,
     features: Tensor,
     best: BestEpoch,
@@ -287,8 +287,8 @@ def _train(
     seed: int,
     device: torch.device,
 ) -> None:
-    """Train the fitted model, and score it after each epoch."""
-    model = fitted.model
+    """Train the model, and score it after each epoch."""
+    model = recommender.model
     optimizer = torch.optim.Adam(
         [weight for weight in model.parameters() if weight.requires_grad], options.rate
     )
@@ -297,8 +297,8 @@ def _train(
     for epoch in range(options.epochs):
         model.train()
         for batch in rows.batches(shuffle.permutation(len(rows)), options.batch_rows, options.gaps):
-            bought = torch.from_numpy(batch.is_bought).to(device, torch.float32)
-            loss = F.binary_cross_entropy_with_logits(logits(model, batch, features, device), bought)
+            targets = torch.from_numpy(batch.is_bought).to(device, torch.float32)
+            loss = F.binary_cross_entropy_with_logits(logits(model, batch, features, device), targets)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -13,9 +13,9 @@ from nest_model.next_set.baskets import Baskets, OrderRows, read_orders
 from nest_model.next_set.card import read_card
 from nest_model.next_set.frequent import Everybody, fill
 from nest_model.next_set.lists import rankings_table
-from nest_model.next_set.questions import Histories, Known, Questions, read_known
+from nest_model.next_set.questions import Histories, LearningData, Questions, read_learning_data
 from nest_model.next_set.state import backbone_hashes
-from nest_model.next_set.system import Fitted, Tools, load_system
+from nest_model.next_set.system import Recommender, Tools, load_system
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import write_table
 from schemas.errors import NestError
@@ -32,13 +32,13 @@ USERS_AT_ONCE = 20_000
 
 def recommend(
     *,
-    scored: Path,
+    scored_run: Path,
     baskets: Path,
     subjects: Path,
     users: Path | None,
     top: int,
     out: Path,
-    pretrained: Path | None,
+    pretrained_model: Path | None,
     vocab: Path | None,
     fabric: "Callable[[], Fabric]",
     telemetry: Telemetry,
@@ -50,7 +50,7 @@ def recommend(
     baskets that are learnt from.
 
     Args:
-        scored: the folder that `next-basket` wrote.
+        scored_run: the folder that `next-basket` wrote.
         baskets: the shop's baskets/1, which the system learns from. subjects: its users and splits.
         users: baskets/1 of the users to recommend to; None: all users of the shop.
         top: products of each list; a shop with fewer has shorter lists.
@@ -59,9 +59,9 @@ def recommend(
         NestError: a table does not fit, the pretrained NEST is another than the scored run's, or no user has a basket
             of products the shop knows.
     """
-    card = read_card(scored)
+    card = read_card(scored_run)
     # as in the scored run nothing of its targets is learnt from, so that the scores are those of this system
-    known, validation = read_known(
+    data, validation = read_learning_data(
         baskets=baskets,
         subjects=subjects,
         target=card["target"],
@@ -69,27 +69,27 @@ def recommend(
         query_time="expected",
     )
     with TemporaryDirectory() as scratch:  # for vectors of people, which nobody needs again
-        tools = Tools(telemetry, fabric, Path(scratch), pretrained, vocab)
-        fitted = _fitted_again(card, known, validation, tools)
-        _write_lists(fitted, known, card, read_orders(users or baskets), top, out, telemetry)
+        tools = Tools(telemetry, fabric, Path(scratch), pretrained_model, vocab)
+        recommender = _refit(card, data, validation, tools)
+        _write_lists(recommender, data, card, read_orders(users or baskets), top, out, telemetry)
 
 
 def _write_lists(
-    fitted: Fitted,
-    known: Known,
+    recommender: Recommender,
+    data: LearningData,
     card: dict[str, Any],
     orders: OrderRows,
     top: int,
     out: Path,
     telemetry: Telemetry,
 ) -> None:
-    histories = histories_of(orders, known.training.product_id)
+    histories = histories_of(orders, data.training.product_id)
     progress = telemetry.progress("recommend", total=len(histories), unit="users")
-    filler, parts = Everybody(known), []
+    filler, parts = Everybody(data), []
     for block in histories.blocks(USERS_AT_ONCE):
         part = histories.take(np.arange(block.start, block.stop))
-        questions = Histories(part, known.expected_days(part))
-        ranking = fitted.rank(questions, top)
+        questions = Histories(part, data.expected_days(part))
+        ranking = recommender.rank(questions, top)
         ranking.refuse_invalid(card["system"])
         full = fill(ranking, filler.rank(questions, 2 * top))
         parts.append(rankings_table({card["seeds"][0]: full}, part.subject_id))
@@ -100,9 +100,9 @@ def _write_lists(
     telemetry.result(count, without_a_basket=suppress_small(without))
 
 
-def _fitted_again(
-    card: dict[str, Any], knowledge: Known, validation: Questions | None, tools: Tools
-) -> Fitted:
+def _refit(
+    card: dict[str, Any], data: LearningData, validation: Questions | None, tools: Tools
+) -> Recommender:
     """Return the system of a scored run, fitted as there on the shop as it is now.
 
     Raises:
@@ -111,8 +111,8 @@ def _fitted_again(
     system, seed = load_system(card["system"]), card["seeds"][0]
     if system.reads_backbone and backbone_hashes(*tools.backbone(card["system"])) != card["backbone_sha256"]:
         raise NestError(
-            f"{tools.pretrained}: not the pretrained NEST, or not the vocabulary, that {card['system']} was scored "
-            "with; give those of the scored run, or score it again."
+            f"{tools.pretrained_model}: not the pretrained NEST, or not the vocabulary, that {card['system']} was "
+            "scored with; give those of the scored run, or score it again."
         )
     if system.traits.uses_query_time and card["query_time"] == "given":
         log.info(
@@ -121,8 +121,8 @@ def _fitted_again(
             card["system"],
         )
     if sample_size := card["most_training_users"]:
-        knowledge = knowledge.sample(sample_size, seed)
-    return system(system.Options(**card["options"]), tools).fit(knowledge, validation, seed)
+        data = data.sample(sample_size, seed)
+    return system(system.Options(**card["options"]), tools).fit(data, validation, seed)
 
 
 def histories_of(orders: OrderRows, product_id: np.ndarray) -> Baskets:
@@ -135,7 +135,7 @@ def histories_of(orders: OrderRows, product_id: np.ndarray) -> Baskets:
         NestError: nothing is left.
     """
     orders_of_shop = orders.with_products(product_id)
-    filled = np.flatnonzero(orders_of_shop.sizes > 0)
-    if not len(filled):
+    filled_orders = np.flatnonzero(orders_of_shop.sizes > 0)
+    if not len(filled_orders):
         raise NestError("--users: no basket holds a product of the shop; the ids must be the shop's own.")
-    return orders_of_shop.baskets(filled, product_id)
+    return orders_of_shop.baskets(filled_orders, product_id)

@@ -50,7 +50,7 @@ def run(
     training_users: int | None,
     seeds: Sequence[int],
     out: Path,
-    pretrained: Path | None,
+    pretrained_model: Path | None,
     vocab: Path | None,
     key: str | None,
     fabric: "Callable[[], Fabric]",
@@ -71,27 +71,29 @@ def run(
         NestError: the system, an option or the input does not fit; nothing is scored.
     """
     system = load_system(name)
-    fixed = read_options(name, system, settings)
+    fixed_options = read_options(name, system, settings)
     shop = read_shop(
         baskets=baskets, subjects=subjects, target=target, protocol=protocol, query_time=query_time, raw=raw
     )
-    shop_hash, backbone = fingerprint(shop), backbone_hashes(pretrained, vocab)
+    shop_hash, backbone = fingerprint(shop), backbone_hashes(pretrained_model, vocab)
     sample_size = (system.most_training_users or 0) if training_users is None else training_users
     if sample_size:
-        shop = replace(shop, known=shop.known.sample(sample_size, seeds[0]))
+        shop = replace(shop, learning_data=shop.learning_data.sample(sample_size, seeds[0]))
     seeds = seeds if system.traits.has_random_start else seeds[:1]
     question = (protocol, query_time, target, shop_hash, sample_size)
-    state = State.open(out, key_of(key or code_key(), name, fixed, points, seeds[0], *question, backbone))
-    tools = Tools(telemetry, fabric, state.folder / "work", pretrained, vocab)
+    state = State.open(
+        out, key_of(key or code_key(), name, fixed_options, points, seeds[0], *question, backbone)
+    )
+    tools = Tools(telemetry, fabric, state.folder / "work", pretrained_model, vocab)
     start = time.monotonic()
-    trials, options = _tuned(system, fixed, shop, tools, points, seeds[0], state)
+    trials, options = _tuned(system, fixed_options, shop, tools, points, seeds[0], state)
     rankings: dict[int, Ranking] = {}
     findings: dict[int, dict[str, Any]] = {}
     progress = telemetry.progress("seeds", total=len(seeds), unit="seeds")
     for seed in seeds:
         rankings[seed], findings[seed] = _ranked(system, options, shop, tools, seed, state)
         progress.advance(1)
-    facts = _facts(name, system, options, sorted(fixed), shop) | {
+    facts = _facts(name, system, options, sorted(fixed_options), shop) | {
         "points": len(trials),
         "protocol": protocol,
         "target": target,
@@ -145,8 +147,8 @@ def _facts(
     shop: Shop,
 ) -> dict[str, Any]:
     """Return what metrics.json says about the system and the shop."""
-    is_sample = shop.known.all_training is not None
-    sample = f", {suppress_small(len(shop.known.training))} training users" if is_sample else ""
+    is_sample = shop.learning_data.all_training is not None
+    sample = f", {suppress_small(len(shop.learning_data.training))} training users" if is_sample else ""
     return {
         "format": FORMAT,
         "system": name,
@@ -160,7 +162,7 @@ def _facts(
         "fixed_options": list(fixed_options),
         "users": suppress_small(len(shop.test)),
         "left_out": {reason: suppress_small(count) for reason, count in shop.test.left_out.items()},
-        "products": shop.known.training.products,
+        "products": shop.learning_data.training.products,
     }
 
 
@@ -175,7 +177,7 @@ def _write_results(
     """Write the lists, their scores and metrics.json; return the means of the system's own lists."""
     lists = {False: rankings}
     if system.traits.ranks_only_repeats:
-        filler = Everybody(shop.known).rank(shop.test.histories, 2 * LISTED)
+        filler = Everybody(shop.learning_data).rank(shop.test.histories, 2 * LISTED)
         lists[True] = {seed: fill(ranking, filler) for seed, ranking in rankings.items()}
     made_by = "next-basket"
     write_table(
@@ -197,7 +199,7 @@ def _write_results(
 
 def _tuned(
     system: type[System],
-    fixed: Mapping[str, Any],
+    fixed_options: Mapping[str, Any],
     shop: Shop,
     tools: Tools,
     count: int,
@@ -205,18 +207,18 @@ def _tuned(
     state: State,
 ) -> tuple[list[tuning.Trial], dict[str, Any]]:
     """Return the trials of the search and the options it chose; none under the published protocol."""
-    default = system.Options(**fixed).model_dump()
+    default = system.Options(**fixed_options).model_dump()
     if shop.validation is None or count < 2 or not system.search:
         return [], default
     trials = tuning.tune(
         system,
-        fixed,
-        known=shop.known,
+        fixed_options,
+        data=shop.learning_data,
         validation=shop.validation,
         tools=tools,
         count=count,
         seed=seed,
-        finished=state.trials(),
+        earlier_trials=state.trials(),
         save=state.save_trials,
     )
     return trials, tuning.best(trials).options
@@ -232,22 +234,24 @@ def _ranked(
     if (earlier := state.ranking(seed, shop.test)) is not None:
         return earlier
     start, cpu = time.monotonic(), time.process_time()
-    fitted = system(system.Options(**options), tools).fit(shop.known, shop.validation, seed)
+    recommender = system(system.Options(**options), tools).fit(shop.learning_data, shop.validation, seed)
     fit_cost = {"fit_wall_seconds": time.monotonic() - start, "fit_cpu_seconds": time.process_time() - cpu}
     start, cpu = time.monotonic(), time.process_time()
-    ranking = fitted.rank(shop.test.histories, LISTED)
+    ranking = recommender.rank(shop.test.histories, LISTED)
     ranking.refuse_invalid(system.title)
     rank_cost = {"rank_wall_seconds": time.monotonic() - start, "rank_cpu_seconds": time.process_time() - cpu}
     cost = {name: round(seconds, 2) for name, seconds in (fit_cost | rank_cost).items()}
     validation = (
-        disclosable(validation_scores(fitted, shop.validation), shop.validation) if shop.validation else {}
+        disclosable(validation_scores(recommender, shop.validation), shop.validation)
+        if shop.validation
+        else {}
     )
     finding = {"validation_ndcg": metrics.rounded(validation["ndcg"]) if validation else None, "cost": cost}
-    state.save_ranking(seed, ranking, shop.test, finding, fitted.nameable)
+    state.save_ranking(seed, ranking, shop.test, finding, recommender.nameable)
     # as read again, so that it is the same to the last bit as in a run that is resumed after it
-    saved = state.ranking(seed, shop.test)
-    assert saved is not None
-    return saved
+    result = state.ranking(seed, shop.test)
+    assert result is not None
+    return result
 
 
 def _summary(rankings: Mapping[int, Ranking], questions: Questions) -> dict[str, Any]:

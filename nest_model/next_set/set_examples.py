@@ -13,7 +13,7 @@ from nest_model.data.seqsets import expand_ranges, offsets_of
 from nest_model.next_set.frequent import user_products
 from nest_model.next_set.labels import histories_before, lowest_hashes
 from nest_model.next_set.personal import DECAY, FEATURES, ProductStatistics, Standardisation, features
-from nest_model.next_set.questions import Histories, Known
+from nest_model.next_set.questions import Histories, LearningData
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class Examples:
         return len(self.histories)
 
     @classmethod
-    def of(cls, known: Known, *, label_positions: int, most: int) -> Self:
+    def of(cls, data: LearningData, *, label_positions: int, most: int) -> Self:
         """Return the examples of the training users' last baskets.
 
         Args:
             label_positions: how many of each user's last baskets are labels; a user's first is never one.
             most: examples; beyond it, users are left out by the hash of their id.
         """
-        known = lowest_hashes(known, -(-most // label_positions))
-        training = known.training
+        data = lowest_hashes(data, -(-most // label_positions))
+        training = data.training
         labels = np.clip(training.lengths - 1, 0, label_positions)
         user = np.repeat(np.arange(len(training)), labels)
         back = np.arange(len(user)) - offsets_of(labels)[:-1][user]
@@ -82,7 +82,7 @@ class Examples:
         label = training.basket_offsets[user] + before
         sizes = training.sizes[label]
         truth = training.items[expand_ranges(training.item_offsets[label], sizes)].astype(np.int64)
-        return cls(histories_before(known, training, user, before), offsets_of(sizes), truth)
+        return cls(histories_before(data, training, user, before), offsets_of(sizes), truth)
 
 
 def squashed(rows: np.ndarray) -> np.ndarray:
@@ -91,6 +91,6 @@ def squashed(rows: np.ndarray) -> np.ndarray:
     return short
 
 
-def statistics_before_labels(known: Known, label_positions: int) -> ProductStatistics:
+def statistics_before_labels(data: LearningData, label_positions: int) -> ProductStatistics:
     """Return how everybody buys each product, of the training baskets before every label."""
-    return ProductStatistics.of(known.training.first(known.training.lengths - label_positions))
+    return ProductStatistics.of(data.training.first(data.training.lengths - label_positions))

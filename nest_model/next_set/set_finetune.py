@@ -12,12 +12,12 @@ from nest_model.data.packed import micro_batches
 from nest_model.data.seqsets import expand_ranges
 from nest_model.next_set.nest_backbone import ROW_BUDGET, NestBackbone, PackedHistories
 from nest_model.next_set.personal import FEATURES, ProductStatistics, Standardisation
-from nest_model.next_set.questions import Histories, Known, Questions
+from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking, TieOrder
 from nest_model.next_set.set_examples import Examples, HistoryPairs, statistics_before_labels
 from nest_model.next_set.set_forms import Form, NestSetOptions, SetOptions
 from nest_model.next_set.set_model import Occurrences, Purchases, SetModel, set_loss
-from nest_model.next_set.system import Fitted, Tools
+from nest_model.next_set.system import Recommender, Tools
 from nest_model.next_set.validation import evenly_spread, validation_scores
 from schemas.tables.vocab import UNK
 
@@ -51,11 +51,13 @@ class SetScorer:
         """Return the histories' distinct products with standardised features."""
         return HistoryPairs.of(histories, self.statistics).standardised(self.scale)
 
-    def logits(self, histories: Histories, pairs: HistoryPairs, cached: Tensor | None = None) -> Tensor:
+    def logits(
+        self, histories: Histories, pairs: HistoryPairs, query_vectors: Tensor | None = None
+    ) -> Tensor:
         """Return the logits of each user's products, f32 [users, products].
 
         Args:
-            cached: the query vectors, f32 [users, d], where they do not change.
+            query_vectors: of the users, f32 [users, d], where they do not change.
         """
         counts = torch.from_numpy(np.diff(pairs.offsets)).to(self.device)
         purchases = Purchases(
@@ -69,25 +71,25 @@ class SetScorer:
         if self.backbone is None:
             query = torch.zeros(len(histories), 1, device=self.device)
         elif self.model.form == "copy":
-            packed = self.backbone.pack(histories)
+            packed_histories = self.backbone.pack(histories)
             with self.backbone.fabric.autocast():
-                states = self.backbone.model(packed.batch)
-            query = self._query_of(packed, states)
-            occurrences = Occurrences.of(packed, states, purchases, self.products)
+                states = self.backbone.model(packed_histories.batch)
+            query = self._query_of(packed_histories, states)
+            occurrences = Occurrences.of(packed_histories, states, purchases, self.products)
         else:
-            query = self.queries(histories) if cached is None else cached
+            query = self.queries(histories) if query_vectors is None else query_vectors
         logits: Tensor = self.model(query, purchases, occurrences)
         return logits
 
     def queries(self, histories: Histories) -> Tensor:
         """Return the query vectors, f32 [users, d]."""
         assert self.backbone is not None
-        packed = self.backbone.pack(histories)
-        states = self.backbone.read_queries(packed)
+        packed_histories = self.backbone.pack(histories)
+        states = self.backbone.read_queries(packed_histories)
         return states.mask if self._query == "mask" else self._before_out(states.cls)
 
-    def _query_of(self, packed: PackedHistories, states: Tensor) -> Tensor:
-        cls = packed.query_cls_rows
+    def _query_of(self, packed_histories: PackedHistories, states: Tensor) -> Tensor:
+        cls = packed_histories.query_cls_rows
         if self._query == "mask":
             return states.index_select(0, cls + 1).float()
         return self._before_out(states.index_select(0, cls).float())
@@ -97,7 +99,7 @@ class SetScorer:
         return self.backbone.model.set_head.before_out(cls)
 
 
-class SetRanker(Fitted):
+class SetRanker(Recommender):
     """All products by a trained form's logits."""
 
     def __init__(self, scorer: SetScorer, order: TieOrder, product_id: np.ndarray) -> None:
@@ -125,12 +127,12 @@ class SetRanker(Fitted):
 
 def fit(
     form: Form,
-    known: Known,
+    data: LearningData,
     validation: Questions | None,
     options: SetOptions,
     seed: int,
     tools: Tools,
-) -> Fitted:
+) -> Recommender:
     """Train a form on the training users' label baskets.
 
     Raises:
@@ -138,7 +140,7 @@ def fit(
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        trainer = _Trainer(form, known, options, seed, tools)
+        trainer = _Trainer(form, data, options, seed, tools)
         trainer.train(validation)
     return trainer.ranker
 
@@ -152,11 +154,11 @@ class _Best:
 
 
 class _Trainer:
-    def __init__(self, form: Form, known: Known, options: SetOptions, seed: int, tools: Tools) -> None:
+    def __init__(self, form: Form, data: LearningData, options: SetOptions, seed: int, tools: Tools) -> None:
         self.options, self.seed, self.tools = options, seed, tools
         self.backbone = None
         self.backbone_rate, query = 0.0, "mask"
-        product_id = known.training.product_id
+        product_id = data.training.product_id
         fabric = tools.fabric()
         if isinstance(options, NestSetOptions):
             self.backbone = NestBackbone.load(*tools.backbone(f"NEST, {form}"), product_id, fabric)
@@ -164,23 +166,21 @@ class _Trainer:
             tokens = self.backbone.token_of_product.numpy()
             model = self.backbone.model
             table = (model.embedding.weight if query == "mask" else model.set_weight).detach()
-            self.backbone.report_cut(
-                Histories(known.training, np.zeros(len(known.training))), "training users"
-            )
+            self.backbone.report_cut(Histories(data.training, np.zeros(len(data.training))), "training users")
         else:
             # without a vocabulary each product bought before a label is its own token
             tokens = np.arange(len(product_id)) + UNK + 1
             table = torch.zeros(len(product_id) + UNK + 1, 1)
         labels = options.label_positions
-        self.examples = Examples.of(known, label_positions=labels, most=options.examples)
-        statistics = statistics_before_labels(known, labels)
+        self.examples = Examples.of(data, label_positions=labels, most=options.examples)
+        statistics = statistics_before_labels(data, labels)
         raw = HistoryPairs.of(self.examples.histories, statistics)
         scale = Standardisation.of(raw.features)
         self.pairs = raw.standardised(scale)
         bias = _first_bias(statistics.popularity, tokens, len(table))
         head = SetModel(form, tokens, table, bias, len(FEATURES), options.dropout)
         self.scorer = SetScorer(head, self.backbone, query, statistics, scale, fabric.device)
-        self.order = TieOrder.by_popularity(known.popularity())
+        self.order = TieOrder.by_popularity(data.popularity())
         self.ranker = SetRanker(self.scorer, self.order, product_id)
         self.truth = _named_truth(self.examples, self.pairs, tokens, form)
 
@@ -191,7 +191,7 @@ class _Trainer:
         questions = evenly_spread(validation) if validation is not None else None
         epochs = MOST_EPOCHS if questions is not None else self.options.epochs
         optimizer = torch.optim.AdamW(self._groups(), weight_decay=WEIGHT_DECAY)
-        cached = self._cached()
+        query_vectors = self._constant_query_vectors()
         progress = self.tools.telemetry.progress(
             "set fine-tuning", total=epochs * len(self.examples), unit="baskets"
         )
@@ -201,7 +201,7 @@ class _Trainer:
             order = np.random.default_rng([self.seed, epoch]).permutation(len(self.examples))
             for start in range(0, len(order), self.options.batch):
                 step = np.sort(order[start : start + self.options.batch])
-                self._step(step, optimizer, cached)
+                self._step(step, optimizer, query_vectors)
                 progress.advance(len(step))
             if questions is None or best is None:
                 continue
@@ -227,7 +227,7 @@ class _Trainer:
         return groups
 
     @torch.no_grad()
-    def _cached(self) -> Tensor | None:
+    def _constant_query_vectors(self) -> Tensor | None:
         """Return all query vectors, f32 [examples, d], if they never change."""
         if self.backbone is None or self.backbone_rate > 0 or self.scorer.model.form == "copy":
             return None
@@ -237,7 +237,7 @@ class _Trainer:
             [self.scorer.queries(histories.take(np.arange(run.start, run.stop))) for run in runs]
         )
 
-    def _step(self, step: np.ndarray, optimizer: torch.optim.Optimizer, cached: Tensor | None) -> None:
+    def _step(self, step: np.ndarray, optimizer: torch.optim.Optimizer, query_vectors: Tensor | None) -> None:
         optimizer.zero_grad(set_to_none=True)
         histories = self.examples.histories.take(step)
         offsets, truth = self.truth
@@ -247,7 +247,7 @@ class _Trainer:
             sizes = np.diff(offsets)[examples]
             example = torch.from_numpy(np.repeat(np.arange(len(examples)), sizes)).to(self.scorer.device)
             item = torch.from_numpy(truth[expand_ranges(offsets[examples], sizes)]).to(self.scorer.device)
-            vectors = None if cached is None else cached[torch.from_numpy(examples)]
+            vectors = None if query_vectors is None else query_vectors[torch.from_numpy(examples)]
             logits = self.scorer.logits(histories.take(places), self.pairs.take(examples), vectors)
             loss = set_loss(logits, example, item, self.options.loss) / len(step)
             loss.backward()
@@ -299,7 +299,7 @@ def _named_truth(
     example = np.repeat(np.arange(len(examples)), np.diff(examples.truth_offsets))
     is_ranked = tokens[examples.truth] != UNK
     if form != "generic":
-        bought = np.repeat(np.arange(len(examples)), np.diff(pairs.offsets)) * len(tokens) + pairs.item
-        is_ranked |= np.isin(example * len(tokens) + examples.truth, bought)
+        purchases = np.repeat(np.arange(len(examples)), np.diff(pairs.offsets)) * len(tokens) + pairs.item
+        is_ranked |= np.isin(example * len(tokens) + examples.truth, purchases)
     counts = np.bincount(example[is_ranked], minlength=len(examples))
     return np.concatenate([[0], np.cumsum(counts)]), examples.truth[is_ranked]

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from nest_model.next_set.questions import Known, Questions
-from nest_model.next_set.system import Fitted, Options, System, Traits
+from nest_model.next_set.questions import LearningData, Questions
+from nest_model.next_set.system import Options, Recommender, System, Traits
 
 Form = Literal["generic", "copy", "hybrid", "features"]
 
@@ -79,7 +79,7 @@ class SetFineTuning(System):
     reads_backbone = True
     learns_on_encoder = True
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Recommender:
         from nest_model.next_set.set_finetune import fit  # loads torch
 
-        return fit(self.form, known, validation, self.options, seed, self.tools)
+        return fit(self.form, data, validation, self.options, seed, self.tools)

@@ -54,15 +54,15 @@ class Occurrences:
 
     @classmethod
     def of(
-        cls, packed: PackedHistories, states: Tensor, purchases: Purchases, products: int
+        cls, packed_histories: PackedHistories, states: Tensor, purchases: Purchases, products: int
     ) -> "Occurrences":
         """Find the purchase each line of packed histories belongs to.
 
         Args:
             states: the encoder's output at every row, [rows, d].
         """
-        lines = (packed.item_of_row != NO_ITEM).nonzero().squeeze(1)
-        keys = packed.user_of_row[lines] * products + packed.item_of_row[lines]
+        lines = (packed_histories.item_of_row != NO_ITEM).nonzero().squeeze(1)
+        keys = packed_histories.user_of_row[lines] * products + packed_histories.item_of_row[lines]
         pair = torch.searchsorted(purchases.user * products + purchases.item, keys)
         return cls(pair, states.index_select(0, lines).float())
 
@@ -141,16 +141,16 @@ class SetModel(nn.Module):
             tokens = self.token_of_product.index_select(0, purchases.item)
             rows = query.index_select(0, purchases.user), self.table.index_select(0, tokens)
             inputs = torch.cat([*rows, inputs], dim=1)
-        hidden = self.dropout(F.gelu(self.dense(inputs)))
-        repeats: Tensor = purchases.log_share + self.out(hidden).squeeze(1)
+        activations = self.dropout(F.gelu(self.dense(inputs)))
+        repeats: Tensor = purchases.log_share + self.out(activations).squeeze(1)
         return repeats
 
     def _copy(self, query: Tensor, purchases: Purchases, occurrences: Occurrences) -> Tensor:
         """Return the log of each purchase's mean weight over the baskets, f32 [pairs]."""
         pair, states = occurrences.pair, occurrences.states
         user = purchases.user.index_select(0, pair)
-        wanted = self.copy(query).index_select(0, user)
-        scores = (wanted * states).sum(1) / math.sqrt(states.shape[1])
+        queries = self.copy(query).index_select(0, user)
+        scores = (queries * states).sum(1) / math.sqrt(states.shape[1])
         zeros = scores.new_zeros(len(purchases.item))
         peak = (zeros - math.inf).scatter_reduce(0, pair, scores.detach(), "amax")
         is_read = peak > -math.inf

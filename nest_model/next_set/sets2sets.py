@@ -24,9 +24,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from nest_model.data.seqsets import expand_ranges
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import Everybody, user_products
-from nest_model.next_set.questions import Histories, Known, Questions
+from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking
-from nest_model.next_set.system import Fitted, Tools
+from nest_model.next_set.system import Recommender, Tools
 from nest_model.next_set.validation import BestEpoch
 
 if TYPE_CHECKING:
@@ -67,20 +67,20 @@ class DiagonalSets2Sets(nn.Module):
     """
 
     def __init__(
-        self, is_seen: Tensor, hidden: int, *, start_gate: float = 0.0, start_level: float = 0.0
+        self, is_seen: Tensor, hidden_size: int, *, start_gate: float = 0.0, start_level: float = 0.0
     ) -> None:
         super().__init__()
         products = len(is_seen)
-        self.read = nn.Embedding(products, hidden)
-        self.write = nn.Embedding(products, hidden)
+        self.read = nn.Embedding(products, hidden_size)
+        self.write = nn.Embedding(products, hidden_size)
         with torch.no_grad():
             for table in (self.read, self.write):
                 table.weight.mul_(is_seen[:, None])
-        self.encoder = nn.GRU(hidden, hidden, batch_first=True)
-        self.query = nn.Linear(2 * hidden, hidden, bias=False)
-        self.combine = nn.Linear(2 * hidden, hidden)
-        self.decoder = nn.GRUCell(hidden, hidden)
-        self.out = nn.Linear(hidden, products)
+        self.encoder = nn.GRU(hidden_size, hidden_size, batch_first=True)
+        self.query = nn.Linear(2 * hidden_size, hidden_size, bias=False)
+        self.combine = nn.Linear(2 * hidden_size, hidden_size)
+        self.decoder = nn.GRUCell(hidden_size, hidden_size)
+        self.out = nn.Linear(hidden_size, products)
         nn.init.constant_(self.out.bias, start_level)
         self.gate_weight = nn.Parameter(torch.zeros(products))
         self.gate_bias = nn.Parameter(torch.full((products,), start_gate))
@@ -88,9 +88,11 @@ class DiagonalSets2Sets(nn.Module):
     def forward(self, batch: HistoryBatch) -> Tensor:
         """Return the logits, f32 [users, products]."""
         baskets = F.embedding_bag(batch.items, self.read.weight, batch.basket_offsets, mode="mean")
-        padded = nn.utils.rnn.pad_sequence(baskets.split(batch.lengths.tolist()), batch_first=True)
-        packed = pack_padded_sequence(padded, batch.lengths, batch_first=True, enforce_sorted=False)
-        packed_states, last = self.encoder(packed)
+        padded_baskets = nn.utils.rnn.pad_sequence(baskets.split(batch.lengths.tolist()), batch_first=True)
+        packed_baskets = pack_padded_sequence(
+            padded_baskets, batch.lengths, batch_first=True, enforce_sorted=False
+        )
+        packed_states, last = self.encoder(packed_baskets)
         states, _ = pad_packed_sequence(packed_states, batch_first=True)
         state = last[0]
         latest = self._last_baskets(batch)
@@ -118,10 +120,10 @@ class DiagonalSets2Sets(nn.Module):
         read: Tensor = (weights[:, None] @ states)[:, 0]
         return read
 
-    def _gated(self, decoded: Tensor, shares: Tensor) -> Tensor:
+    def _gated(self, decoder_logits: Tensor, shares: Tensor) -> Tensor:
         """Return the decoder's logits, those of the user's own products in part replaced by their shares."""
         gate = torch.sigmoid(self.gate_weight * shares + self.gate_bias)
-        logits: Tensor = decoded * (1 - (shares > 0) * gate) + shares * gate
+        logits: Tensor = decoder_logits * (1 - (shares > 0) * gate) + shares * gate
         return logits
 
 
@@ -148,13 +150,13 @@ def set_loss(logits: Tensor, truth: Tensor, weights: Tensor, pair_weight: float)
     """
     shares = logits.softmax(dim=1)
     squares = (weights * (shares - truth).square()).sum(dim=1)
-    bought, others = truth.sum(dim=1).clamp_min(1), (1 - truth).sum(dim=1).clamp_min(1)
-    of_bought = (truth * (-shares).exp()).sum(dim=1) / bought
-    of_others = ((1 - truth) * shares.exp()).sum(dim=1) / others
+    purchase_count, other_count = truth.sum(dim=1).clamp_min(1), (1 - truth).sum(dim=1).clamp_min(1)
+    of_bought = (truth * (-shares).exp()).sum(dim=1) / purchase_count
+    of_others = ((1 - truth) * shares.exp()).sum(dim=1) / other_count
     return (squares + pair_weight * of_bought * of_others).mean()
 
 
-class FittedSets2Sets(Fitted):
+class Sets2SetsRecommender(Recommender):
     """A model and what ranking needs beside it."""
 
     def __init__(
@@ -185,35 +187,33 @@ class FittedSets2Sets(Fitted):
 
 
 def fit_sets2sets(
-    known: Known, validation: Questions | None, *, options: "Sets2SetsOptions", tools: Tools, seed: int
-) -> FittedSets2Sets:
+    data: LearningData, validation: Questions | None, *, options: "Sets2SetsOptions", tools: Tools, seed: int
+) -> Sets2SetsRecommender:
     """Train on the last basket of every training user who has an earlier one.
 
     Args:
         validation: decides which epoch is taken; None: the last.
     """
     device = tools.fabric().device
-    everybody = Everybody(known)
+    everybody = Everybody(data)
     # of the users it trains on, who may be a sample: what none of them bought has no trained row
-    counts = np.bincount(known.training.items, minlength=known.training.products)
+    counts = np.bincount(data.training.items, minlength=data.training.products)
     popularity = torch.from_numpy(counts).float()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = DiagonalSets2Sets(
             popularity > 0, options.hidden, start_gate=options.start_gate, start_level=options.start_level
         ).to(device)
-    fitted = FittedSets2Sets(model, everybody, counts > 0, device)
+    recommender = Sets2SetsRecommender(model, everybody, counts > 0, device)
     weights = product_weights(popularity, options.weight_power).to(device)
-    labelled = known.training.take(np.flatnonzero(known.training.lengths > 1))
+    baskets = data.training.take(np.flatnonzero(data.training.lengths > 1))
     optimizer = torch.optim.Adam(model.parameters(), options.rate)
     shuffle = np.random.default_rng(seed)
-    progress = tools.telemetry.progress("training", total=options.epochs * len(labelled), unit="users")
-    best = BestEpoch(model, fitted, validation, tools.telemetry)
+    progress = tools.telemetry.progress("training", total=options.epochs * len(baskets), unit="users")
+    best = BestEpoch(model, recommender, validation, tools.telemetry)
     for epoch in range(options.epochs):
         model.train()
-        for batch, truth in _batches(
-            labelled, shuffle.permutation(len(labelled)), options.batch_users, device
-        ):
+        for batch, truth in _batches(baskets, shuffle.permutation(len(baskets)), options.batch_users, device):
             loss = set_loss(model(batch), truth, weights, options.pair_weight)
             optimizer.zero_grad()
             loss.backward()
@@ -221,16 +221,16 @@ def fit_sets2sets(
             progress.advance(len(truth))
         best.score(epoch)
     best.restore()
-    return fitted
+    return recommender
 
 
 def _batches(
-    labelled: Baskets, users: np.ndarray, size: int, device: torch.device
+    baskets: Baskets, users: np.ndarray, size: int, device: torch.device
 ) -> Iterator[tuple[HistoryBatch, Tensor]]:
     """Yield the histories of users before their last basket, and what that holds, f32 [users, products]."""
     for start in range(0, len(users), size):
-        chosen = labelled.take(users[start : start + size])
-        label = chosen.last(np.ones(len(chosen), dtype=np.int64))
-        truth = np.zeros((len(chosen), chosen.products), dtype=np.float32)
+        part = baskets.take(users[start : start + size])
+        label = part.last(np.ones(len(part), dtype=np.int64))
+        truth = np.zeros((len(part), part.products), dtype=np.float32)
         truth[label.user_of_line, label.items] = 1
-        yield HistoryBatch.of(chosen.first(chosen.lengths - 1), device), torch.from_numpy(truth).to(device)
+        yield HistoryBatch.of(part.first(part.lengths - 1), device), torch.from_numpy(truth).to(device)

@@ -103,7 +103,11 @@ def fingerprint(shop: Shop) -> str:
     """Return a hash of all that a system can see and of what it is asked."""
     digest = hashlib.sha256()
     questions = [part for part in (shop.validation, shop.test) if part is not None]
-    parts = [shop.known.training, shop.known.test_histories, *(part.histories.baskets for part in questions)]
+    parts = [
+        shop.learning_data.training,
+        shop.learning_data.test_histories,
+        *(part.histories.baskets for part in questions),
+    ]
     arrays = [getattr(part, field.name) for part in parts for field in fields(part)]
     arrays += [
         array for part in questions for array in (part.histories.query_days, part.truth_offsets, part.truth)
@@ -113,7 +117,7 @@ def fingerprint(shop: Shop) -> str:
     return digest.hexdigest()
 
 
-def backbone_hashes(pretrained: Path | None, vocab: Path | None) -> list[str]:
+def backbone_hashes(pretrained_model: Path | None, vocab: Path | None) -> list[str]:
     """Return the hashes of the pretrained model's weights and of its vocabulary."""
-    weights = sorted(pretrained.glob("*.safetensors")) if pretrained else []
+    weights = sorted(pretrained_model.glob("*.safetensors")) if pretrained_model else []
     return [file_sha256(path) for path in (*weights, *([vocab] if vocab else []))]

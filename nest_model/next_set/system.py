@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nest_model.next_set import systems
-from nest_model.next_set.questions import Histories, Known, Questions
+from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import NestError
@@ -49,7 +49,7 @@ class Tools:
     telemetry: Telemetry
     fabric: "Callable[[], Fabric]"  # only systems that train call it, so that counting does not load torch
     scratch: Path  # empty at first; kept while a run is resumed
-    pretrained: Path | None = None
+    pretrained_model: Path | None = None
     vocab: Path | None = None
 
     def backbone(self, system: str) -> tuple[Path, Path]:
@@ -58,13 +58,13 @@ class Tools:
         Raises:
             NestError: the command names none.
         """
-        if self.pretrained is None or self.vocab is None:
+        if self.pretrained_model is None or self.vocab is None:
             raise NestError(f"{system}: reads a pretrained NEST; give --pretrained and --vocab.")
-        return self.pretrained, self.vocab
+        return self.pretrained_model, self.vocab
 
 
-class Fitted(ABC):
-    """A fitted system, ready to recommend."""
+class Recommender(ABC):
+    """A system after its fit, ready to recommend."""
 
     nameable: np.ndarray
     """The ids of the products it can recommend, i64 [products]."""
@@ -98,8 +98,8 @@ class System(ABC):
         self.options, self.tools = options, tools
 
     @abstractmethod
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:
-        """Learn from what is known; validation may decide when to stop."""
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Recommender:
+        """Learn from the data; validation may decide when to stop."""
 
 
 def names() -> list[str]:
@@ -134,8 +134,8 @@ def read_options(name: str, system: type[System], settings: Sequence[str]) -> di
         if not sign:
             raise NestError(f"--option {setting}: write it as key=value.")
         if key not in fields:
-            known = ", ".join(fields) or "none"
-            raise NestError(f"{name} has no option '{key}'{near_name(key, fields)}; it has {known}.")
+            option_names = ", ".join(fields) or "none"
+            raise NestError(f"{name} has no option '{key}'{near_name(key, fields)}; it has {option_names}.")
         values[key] = value
     try:
         options = system.Options.model_validate_strings(values)

@@ -14,9 +14,9 @@ from scipy import sparse
 from nest_model.data.seqsets import offsets_of
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import Everybody
-from nest_model.next_set.questions import Histories, Known
+from nest_model.next_set.questions import Histories, LearningData
 from nest_model.next_set.ranking import Ranking
-from nest_model.next_set.system import Fitted, Options
+from nest_model.next_set.system import Options, Recommender
 from nest_model.training.telemetry import Telemetry
 
 USERS_AT_A_TIME = 500
@@ -86,15 +86,15 @@ def basket_weights(baskets: Baskets, options: TifuknnOptions) -> np.ndarray:
     return weights
 
 
-class Neighbours(Fitted):
+class Neighbours(Recommender):
     """alpha · the user's vector + (1 - alpha) · the mean of the nearest training users' vectors."""
 
-    def __init__(self, known: Known, options: TifuknnOptions, telemetry: Telemetry) -> None:
+    def __init__(self, data: LearningData, options: TifuknnOptions, telemetry: Telemetry) -> None:
         self.options, self.telemetry = options, telemetry
-        self.order = Everybody(known).order
-        self.nameable = known.training.product_id
-        self.subject_id = known.training.subject_id
-        self.pool = user_vectors(known.training, options)
+        self.order = Everybody(data).order
+        self.nameable = data.training.product_id
+        self.subject_id = data.training.subject_id
+        self.pool = user_vectors(data.training, options)
         self.pool_by_product = self.pool.T.tocsr()
         self.squares = np.asarray(self.pool.multiply(self.pool).sum(axis=1)).ravel()
 
@@ -163,5 +163,5 @@ def _highest(scores: sparse.csr_matrix, k: int) -> tuple[np.ndarray, np.ndarray,
 def _without_rounding(values: np.ndarray) -> np.ndarray:
     """Return the values to SCORE_BITS significant bits, in which sums taken in another order are equal."""
     mantissa, exponent = np.frexp(values)
-    rounded: np.ndarray = np.ldexp(np.rint(np.ldexp(mantissa, SCORE_BITS)), exponent - SCORE_BITS)
-    return rounded
+    rounded_values: np.ndarray = np.ldexp(np.rint(np.ldexp(mantissa, SCORE_BITS)), exponent - SCORE_BITS)
+    return rounded_values

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 from sklearn.model_selection import ParameterSampler
 
-from nest_model.next_set.questions import Known, Questions
+from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.system import System, Tools
 from nest_model.next_set.validation import disclosable, validation_scores
 
@@ -24,15 +24,17 @@ class Trial(BaseModel):
     cpu_seconds: float
 
 
-def points(system: type[System], fixed: Mapping[str, Any], count: int, seed: int) -> list[dict[str, Any]]:
+def points(
+    system: type[System], fixed_options: Mapping[str, Any], count: int, seed: int
+) -> list[dict[str, Any]]:
     """Return the options of each trial: the defaults first, then random draws; fewer where there are no more.
 
     Args:
-        fixed: the options that the user fixed, in every point.
+        fixed_options: the options that the user fixed, in every point.
         count: the most points; 1 is the defaults alone.
     """
-    space = {name: list(values) for name, values in system.search.items() if name not in fixed}
-    default = system.Options(**fixed).model_dump()
+    space = {name: list(values) for name, values in system.search.items() if name not in fixed_options}
+    default = system.Options(**fixed_options).model_dump()
     search_points = [default]
     combinations = int(np.prod([len(values) for values in space.values()])) if space else 1
     sampler = ParameterSampler(space, min(count, combinations), random_state=seed) if space else []
@@ -45,35 +47,35 @@ def points(system: type[System], fixed: Mapping[str, Any], count: int, seed: int
 
 def tune(
     system: type[System],
-    fixed: Mapping[str, Any],
+    fixed_options: Mapping[str, Any],
     *,
-    known: Known,
+    data: LearningData,
     validation: Questions,
     tools: Tools,
     count: int,
     seed: int,
-    finished: Sequence[Trial],
+    earlier_trials: Sequence[Trial],
     save: Callable[[list[Trial]], None],
 ) -> list[Trial]:
     """Try each point on the validation users and return all trials, in order.
 
     Args:
-        finished: the trials an earlier run of the same search finished.
+        earlier_trials: those an earlier run of the same search finished.
         save: called with all trials after each.
     """
-    trials = list(finished)
-    search_points = points(system, fixed, count, seed)
+    trials = list(earlier_trials)
+    search_points = points(system, fixed_options, count, seed)
     progress = tools.telemetry.progress(
         "tuning", total=len(search_points), unit="points", initial_units=len(trials)
     )
     for trial, options in list(enumerate(search_points))[len(trials) :]:
         start = time.process_time()
-        fitted = system(system.Options(**options), tools).fit(known, validation, seed)
-        scores = validation_scores(fitted, validation, system=system.title)
+        recommender = system(system.Options(**options), tools).fit(data, validation, seed)
+        scores = validation_scores(recommender, validation, system=system.title)
         trials.append(Trial(options=options, cpu_seconds=round(time.process_time() - start, 2), **scores))
         save(trials)
-        if shown := disclosable(scores, validation):
-            tools.telemetry.trial(trial, shown)
+        if disclosable_scores := disclosable(scores, validation):
+            tools.telemetry.trial(trial, disclosable_scores)
         progress.advance(1)
     return trials
 

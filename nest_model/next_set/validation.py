@@ -13,7 +13,7 @@ import numpy as np
 from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.questions import Questions
 from nest_model.next_set.ranking import K
-from nest_model.next_set.system import Fitted
+from nest_model.next_set.system import Recommender
 from nest_model.training.telemetry import Telemetry
 from schemas.suppress import SMALLEST_SHOWN
 
@@ -25,14 +25,14 @@ VALIDATION_USERS = 2_000
 
 
 def validation_scores(
-    fitted: Fitted, validation: Questions, *, system: str = "next baskets"
+    recommender: Recommender, validation: Questions, *, system: str = "next baskets"
 ) -> dict[str, float]:
     """Return the exact NDCG and recall of the validation users, for choices alone; `system` is named in an error.
 
     Raises:
         NestError: a list is invalid.
     """
-    ranking = fitted.rank(validation.histories, K)
+    ranking = recommender.rank(validation.histories, K)
     scores = score_rankings(ranking, validation, K, system=system)
     return {name: float(scores.values[name].mean()) for name in ("ndcg", "recall")}
 
@@ -52,14 +52,14 @@ class BestEpoch:
     """The weights of the epoch with the highest NDCG on the validation users, the earliest of equals.
 
     Args:
-        fitted: ranks with `model` as it is at the time.
+        recommender: ranks with `model` as it is at the time.
         validation: None: the last epoch is the best.
     """
 
     def __init__(
-        self, model: "nn.Module", fitted: Fitted, validation: Questions | None, telemetry: Telemetry
+        self, model: "nn.Module", recommender: Recommender, validation: Questions | None, telemetry: Telemetry
     ) -> None:
-        self._model, self._fitted, self._telemetry = model, fitted, telemetry
+        self._model, self._recommender, self._telemetry = model, recommender, telemetry
         self._validation = None if validation is None else evenly_spread(validation)
         self._ndcg = -math.inf
         self._weights: dict[str, Any] | None = None
@@ -68,7 +68,7 @@ class BestEpoch:
         """Score the model as it is after an epoch, and keep its weights if it is the best."""
         if self._validation is None:
             return
-        scores = validation_scores(self._fitted, self._validation)
+        scores = validation_scores(self._recommender, self._validation)
         self._telemetry.evaluation(epoch, disclosable(scores, self._validation))
         if scores["ndcg"] > self._ndcg:
             self._ndcg, self._weights = scores["ndcg"], copy.deepcopy(self._model.state_dict())

@@ -46,5 +46,8 @@ def broken_rules(layout: Layout, cohort: str) -> dict[str, int]:
         rules["outcome_time_is_after_predict_at"] = pl.col("outcome_time") <= pl.col("predict_at")
         if task.predict_anchor == "index.start" or not (task.predict_months or task.predict_offset_us):
             rules["prediction_is_within_the_stay"] = pl.col("predict_at") > pl.col("end")
-    counts = {rule: int(rows.select(broken.fill_null(False).sum()).item()) for rule, broken in rules.items()}
+    counts = {
+        rule: int(rows.select(breaks_rule.fill_null(False).sum()).item())
+        for rule, breaks_rule in rules.items()
+    }
     return {rule: count for rule, count in counts.items() if count}

@@ -42,7 +42,7 @@ def tables_of(shop: Shop, products: list[int] | None = None) -> dict[str, Table]
             orders.append([order.order_id, user, order.eval_set, number, 0, "12", days])
             for place, product in enumerate(order.products, start=1):
                 lines.get(order.eval_set, []).append([order.order_id, product, place, 0])
-    sold = products or sorted(
+    product_ids = products or sorted(
         {product for user_orders in shop.values() for order in user_orders for product in order.products}
     )
     return {
@@ -58,7 +58,7 @@ def tables_of(shop: Shop, products: list[int] | None = None) -> dict[str, Table]
         "held_out": (head, lines["test"]),
         "products": (
             ["product_id", "product_name", "aisle_id", "department_id"],
-            [[product, f'"Product {product}, fresh"', 1, 1] for product in sold],
+            [[product, f'"Product {product}, fresh"', 1, 1] for product in product_ids],
         ),
     }  # fmt: skip
 

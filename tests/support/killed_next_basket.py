@@ -12,9 +12,9 @@ from nest_model.next_set.state import State
 def kill_after(trials: int) -> None:
     save = State.save_trials
 
-    def save_and_kill(self: State, finished: list[Any]) -> None:
-        save(self, finished)
-        if len(finished) == trials:
+    def save_and_kill(self: State, trials_so_far: list[Any]) -> None:
+        save(self, trials_so_far)
+        if len(trials_so_far) == trials:
             os.kill(os.getpid(), signal.SIGKILL)
 
     State.save_trials = save_and_kill

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from nest_model.next_set.bert_options import MASKINGS, BertOptions
-from nest_model.next_set.questions import Known, Questions
+from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.system import System, Traits
 
 if TYPE_CHECKING:  # loads torch
@@ -24,10 +24,10 @@ class Bert4Rec(System):
     most_training_users = 20_000
     traits = Traits(has_random_start=True)
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> "Bert":
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> "Bert":
         from nest_model.next_set.bert import fit_bert
 
-        return fit_bert(known, validation, self.options, seed, self.tools)
+        return fit_bert(data, validation, self.options, seed, self.tools)
 
 
 SYSTEM = Bert4Rec

@@ -7,8 +7,8 @@ from pydantic import Field
 
 from nest_model.next_set.bert_options import BertOptions
 from nest_model.next_set.hybrid_options import QUICK, SEARCH, HybridOptions
-from nest_model.next_set.questions import Known, Questions
-from nest_model.next_set.system import Fitted, System, Traits
+from nest_model.next_set.questions import LearningData, Questions
+from nest_model.next_set.system import Recommender, System, Traits
 
 if TYPE_CHECKING:  # loads torch
     from nest_model.next_set.bert import BertBackbone
@@ -32,19 +32,19 @@ class BertReCANet(System):
     most_training_users = 20_000
     traits = Traits(ranks_only_repeats=True, has_random_start=True)
     learns_on_encoder = True
-    _trained: "ClassVar[tuple[Known, tuple[int, int], BertBackbone] | None]" = None
+    _last_backbone: "ClassVar[tuple[LearningData, tuple[int, int], BertBackbone] | None]" = None
     """The last BERT, which the points of a search share."""
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Recommender:
         from nest_model.next_set.hybrid import fit_hybrid  # loads torch
 
         options = self.options
-        backbone = self._backbone(known, validation, seed)
+        backbone = self._backbone(data, validation, seed)
         digest = hashlib.sha256(backbone.product_table.numpy().tobytes()).hexdigest()
         return fit_hybrid(
             backbone,
             f"{digest} {options.readout}",
-            known,
+            data,
             validation,
             items="encoder",
             users="own",
@@ -53,15 +53,15 @@ class BertReCANet(System):
             tools=self.tools,
         )
 
-    def _backbone(self, known: Known, validation: Questions | None, seed: int) -> "BertBackbone":
+    def _backbone(self, data: LearningData, validation: Questions | None, seed: int) -> "BertBackbone":
         """Return the BERT of this shop, seed and length of training, trained unless it was the last one."""
         from nest_model.next_set.bert import BertBackbone
 
-        options, last = self.options, BertReCANet._trained
-        if last is None or last[0] is not known or last[1] != (seed, options.bert_epochs):
+        options, last = self.options, BertReCANet._last_backbone
+        if last is None or last[0] is not data or last[1] != (seed, options.bert_epochs):
             bert_options = BertOptions(epochs=options.bert_epochs)
-            trained = BertBackbone.fit(known, validation, bert_options, seed, self.tools)
-            last = BertReCANet._trained = (known, (seed, options.bert_epochs), trained)
+            backbone = BertBackbone.fit(data, validation, bert_options, seed, self.tools)
+            last = BertReCANet._last_backbone = (data, (seed, options.bert_epochs), backbone)
         return BertBackbone(last[2].bert, options.readout)
 
 

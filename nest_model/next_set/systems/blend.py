@@ -5,9 +5,9 @@ from pydantic import Field
 
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import Everybody, user_products
-from nest_model.next_set.questions import Histories, Known, Questions
+from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking
-from nest_model.next_set.system import Fitted, Options, System
+from nest_model.next_set.system import Options, Recommender, System
 
 _USERS_AT_A_TIME = 1_000
 
@@ -24,14 +24,14 @@ class BlendOptions(Options):
     )
 
 
-class Blended(Fitted):
+class BlendRecommender(Recommender):
     """own · the user's decayed counts + (1 - own) · the share of training baskets that hold the product."""
 
-    def __init__(self, known: Known, options: BlendOptions) -> None:
-        self.everybody, self.options = Everybody(known), options
-        baskets = max(len(known.training.days), 1)
+    def __init__(self, data: LearningData, options: BlendOptions) -> None:
+        self.everybody, self.options = Everybody(data), options
+        baskets = max(len(data.training.days), 1)
         self.shares = self.everybody.popularity / baskets
-        self.nameable = known.training.product_id
+        self.nameable = data.training.product_id
 
     def rank(self, histories: Histories, k: int) -> Ranking:
         baskets = histories.baskets
@@ -68,8 +68,8 @@ class Blend(System):
         "unit": ("share", "count"),
     }
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> Blended:
-        return Blended(known, self.options)
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> BlendRecommender:
+        return BlendRecommender(data, self.options)
 
 
 SYSTEM = Blend

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from nest_model.next_set.frequent import TIES, OwnCounts, TieOptions
-from nest_model.next_set.questions import Known, Questions
+from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.system import System, Traits
 
 
@@ -18,8 +18,8 @@ class Decayed(System):
     search = {"decay": (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0), "tie": TIES}
     traits = Traits(ranks_only_repeats=True)
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> OwnCounts:
-        return OwnCounts(known, decay=self.options.decay, tie=self.options.tie)
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> OwnCounts:
+        return OwnCounts(data, decay=self.options.decay, tie=self.options.tie)
 
 
 SYSTEM = Decayed

@@ -1,7 +1,7 @@
 """G-TopFreq: what everybody buys."""
 
 from nest_model.next_set.frequent import Everybody
-from nest_model.next_set.questions import Known, Questions
+from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.system import System
 
 
@@ -9,8 +9,8 @@ class GTopFreq(System):
     title = "G-TopFreq"
     about = "The products that most training baskets hold, the same for every user."
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> Everybody:
-        return Everybody(known)
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Everybody:
+        return Everybody(data)
 
 
 SYSTEM = GTopFreq

@@ -1,12 +1,12 @@
 """GP-TopFreq: what the user buys most often, then what everybody buys."""
 
 from nest_model.next_set.frequent import TIES, Everybody, OwnCounts, TieOptions, fill
-from nest_model.next_set.questions import Histories, Known, Questions
+from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking
-from nest_model.next_set.system import Fitted, System
+from nest_model.next_set.system import Recommender, System
 
 
-class OwnThenEverybody(Fitted):
+class OwnThenEverybody(Recommender):
     """The user's own counts; the places left hold everybody's most frequent products."""
 
     def __init__(self, own: OwnCounts, everybody: Everybody) -> None:
@@ -24,8 +24,8 @@ class GPTopFreq(System):
     Options = TieOptions
     search = {"tie": TIES}
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> OwnThenEverybody:
-        return OwnThenEverybody(OwnCounts(known, tie=self.options.tie), Everybody(known))
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> OwnThenEverybody:
+        return OwnThenEverybody(OwnCounts(data, tie=self.options.tie), Everybody(data))
 
 
 SYSTEM = GPTopFreq

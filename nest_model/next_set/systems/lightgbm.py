@@ -1,8 +1,8 @@
 """LightGBM: trees that rank the user's own and the most popular products."""
 
 from nest_model.next_set.lambdarank import LightgbmOptions, fit
-from nest_model.next_set.questions import Known, Questions
-from nest_model.next_set.system import Fitted, System, Traits
+from nest_model.next_set.questions import LearningData, Questions
+from nest_model.next_set.system import Recommender, System, Traits
 
 
 class Lightgbm(System):
@@ -23,8 +23,8 @@ class Lightgbm(System):
     quick = {"queries": 500}
     traits = Traits(uses_query_time=True, has_random_start=True)
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:
-        return fit(known, validation, self.options, seed, self.tools.telemetry)
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Recommender:
+        return fit(data, validation, self.options, seed, self.tools.telemetry)
 
 
 SYSTEM = Lightgbm

@@ -5,8 +5,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from nest_model.next_set.questions import Histories, Known, Questions
-from nest_model.next_set.system import Fitted, Options, System, Traits
+from nest_model.next_set.questions import Histories, LearningData, Questions
+from nest_model.next_set.system import Options, Recommender, System, Traits
 
 
 class NestOptions(Options):
@@ -28,19 +28,19 @@ class Nest(System):
     traits = Traits(uses_query_time=True)
     reads_backbone = True
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Recommender:
         from nest_model.next_set.nest_backbone import NestBackbone  # loads torch
         from nest_model.next_set.nest_readouts import NestReadout
 
         backbone = NestBackbone.load(
             *self.tools.backbone("nest"),
-            known.training.product_id,
+            data.training.product_id,
             self.tools.fabric(),
             query_rows=self.options.max_set_rows,
         )
-        days = np.zeros(len(known.training), dtype=np.float32)
-        backbone.report_cut(Histories(known.training, days), "training users")
-        return NestReadout.of(known, backbone, self.options.readout)
+        days = np.zeros(len(data.training), dtype=np.float32)
+        backbone.report_cut(Histories(data.training, days), "training users")
+        return NestReadout.of(data, backbone, self.options.readout)
 
 
 SYSTEM = Nest

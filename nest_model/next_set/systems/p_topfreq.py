@@ -1,7 +1,7 @@
 """P-TopFreq: what the user buys most often."""
 
 from nest_model.next_set.frequent import TIES, OwnCounts, TieOptions
-from nest_model.next_set.questions import Known, Questions
+from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.system import System, Traits
 
 
@@ -12,8 +12,8 @@ class PTopFreq(System):
     search = {"tie": TIES}
     traits = Traits(ranks_only_repeats=True)
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> OwnCounts:
-        return OwnCounts(known, tie=self.options.tie)
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> OwnCounts:
+        return OwnCounts(data, tie=self.options.tie)
 
 
 SYSTEM = PTopFreq

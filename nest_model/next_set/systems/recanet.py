@@ -3,9 +3,9 @@
 import numpy as np
 from pydantic import Field
 
-from nest_model.next_set.questions import Known, Questions
+from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.recanet_rows import RowOptions, join_users
-from nest_model.next_set.system import Fitted, System, Traits
+from nest_model.next_set.system import Recommender, System, Traits
 
 
 class ItemOptions(RowOptions):
@@ -39,13 +39,13 @@ class ReCANet(System):
     most_training_users = 20_000
     traits = Traits(transductive=True, ranks_only_repeats=True, has_random_start=True)
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Recommender:
         from nest_model.next_set import recanet  # loads torch
 
         options = self.options
         # a validation user's visible baskets count as a test user's do, so that validation measures the same
         validation_histories = [validation.histories.baskets] if validation is not None else []
-        row_baskets = join_users([known.training, known.test_histories, *validation_histories])
+        row_baskets = join_users([data.training, data.test_histories, *validation_histories])
 
         def make_model() -> recanet.ReCANet:
             items = recanet.keras_embedding(row_baskets.products, options.item_size)
@@ -54,7 +54,7 @@ class ReCANet(System):
 
         return recanet.fit_recanet(
             make_model,
-            known,
+            data,
             row_baskets,
             validation=validation,
             options=options,

@@ -1,7 +1,7 @@
 """ReCANet without a vector for every user: what a new user can be served with."""
 
-from nest_model.next_set.questions import Known, Questions
-from nest_model.next_set.system import Fitted, System, Traits
+from nest_model.next_set.questions import LearningData, Questions
+from nest_model.next_set.system import Recommender, System, Traits
 from nest_model.next_set.systems.recanet import QUICK, SEARCH, ItemOptions
 
 
@@ -16,19 +16,19 @@ class InductiveReCANet(System):
     most_training_users = 20_000
     traits = Traits(ranks_only_repeats=True, modified=True, has_random_start=True)
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Recommender:
         from nest_model.next_set import recanet  # loads torch
 
         options = self.options
 
         def make_model() -> recanet.ReCANet:
-            items = recanet.keras_embedding(known.training.products, options.item_size)
+            items = recanet.keras_embedding(data.training.products, options.item_size)
             return recanet.ReCANet(items, options.item_size, recanet.NoUser())
 
         return recanet.fit_recanet(
             make_model,
-            known,
-            known.training,
+            data,
+            data.training,
             validation=validation,
             options=options,
             tools=self.tools,

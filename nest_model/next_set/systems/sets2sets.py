@@ -5,8 +5,8 @@ Published: `start_gate=0 start_level=0 weight_power=1`. The defaults were chosen
 
 from pydantic import Field
 
-from nest_model.next_set.questions import Known, Questions
-from nest_model.next_set.system import Fitted, Options, System, Traits
+from nest_model.next_set.questions import LearningData, Questions
+from nest_model.next_set.system import Options, Recommender, System, Traits
 
 
 class Sets2SetsOptions(Options):
@@ -46,10 +46,10 @@ class Sets2Sets(System):
     most_training_users = 20_000
     traits = Traits(modified=True, has_random_start=True)
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> Fitted:
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Recommender:
         from nest_model.next_set.sets2sets import fit_sets2sets  # loads torch
 
-        return fit_sets2sets(known, validation, options=self.options, tools=self.tools, seed=seed)
+        return fit_sets2sets(data, validation, options=self.options, tools=self.tools, seed=seed)
 
 
 SYSTEM = Sets2Sets

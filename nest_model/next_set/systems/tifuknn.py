@@ -1,6 +1,6 @@
 """TIFUKNN: decayed counts of the user and of the nearest training users."""
 
-from nest_model.next_set.questions import Known, Questions
+from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.system import System
 from nest_model.next_set.tifuknn import Neighbours, TifuknnOptions
 
@@ -17,8 +17,8 @@ class Tifuknn(System):
         "m": (1, 3, 5, 7, 11, 15, 23),
     }
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> Neighbours:
-        return Neighbours(known, self.options, self.tools.telemetry)
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Neighbours:
+        return Neighbours(data, self.options, self.tools.telemetry)
 
 
 SYSTEM = Tifuknn

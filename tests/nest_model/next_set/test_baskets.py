@@ -13,7 +13,7 @@ from tests.support.factories.shops import Shopper, random_shoppers, write_shop
 
 SHOPPERS = {
     3: Shopper("train", [[7, 5, 9], [5]]),
-    8: Shopper("test", [[9], [], [5, 7], [9, 2]], hidden=[2]),
+    8: Shopper("test", [[9], [], [5, 7], [9, 2]], hidden_products=[2]),
     20: Shopper("train", [[7]]),
 }
 
@@ -72,9 +72,9 @@ def test_first_and_last_baskets_of_each_user(baskets: Baskets):
 
 
 def test_users_are_taken_in_the_order_given(baskets: Baskets):
-    taken = baskets.take(np.array([2, 0]))
-    assert contents(taken) == {20: [(0, [7])], 3: [(0, [7, 5, 9]), (7, [5])]}
-    assert taken.subject_id.tolist() == [20, 3]
+    part = baskets.take(np.array([2, 0]))
+    assert contents(part) == {20: [(0, [7])], 3: [(0, [7, 5, 9]), (7, [5])]}
+    assert part.subject_id.tolist() == [20, 3]
     assert len(baskets.take(np.array([], dtype=np.int64))) == 0
 
 
@@ -86,15 +86,18 @@ def test_order_of_users_and_files_changes_nothing(tmp_path: Path):
     shoppers = random_shoppers(0)
     plain = read_orders(write_shop(tmp_path / "plain", shoppers).paths["baskets"])
     users = np.random.default_rng(1).permutation(list(shoppers)).tolist()
-    shuffled = read_orders(write_shop(tmp_path / "shuffled", shoppers, files=3, users=users).paths["baskets"])
+    other_order = read_orders(
+        write_shop(tmp_path / "shuffled", shoppers, files=3, users=users).paths["baskets"]
+    )
     for name, values in vars(plain).items():
-        np.testing.assert_array_equal(getattr(shuffled, name), values, err_msg=name)
+        np.testing.assert_array_equal(getattr(other_order, name), values, err_msg=name)
 
 
 def test_order_of_lines_changes_only_the_places_in_the_cart(tmp_path: Path):
     shoppers = random_shoppers(0)
     shops = [
-        write_shop(tmp_path / str(seed), shoppers, seed=seed).read().known.training for seed in (None, 1)
+        write_shop(tmp_path / str(seed), shoppers, seed=seed).read().learning_data.training
+        for seed in (None, 1)
     ]
     names = [name for name in vars(shops[0]) if name != "cart_places"]
     for name in names:

@@ -12,7 +12,7 @@ from nest_model.next_set.bert_model import Batch, BertModel
 from nest_model.next_set.bert_options import BertOptions
 from nest_model.next_set.bert_rows import FIRST, ProductTokens, latest, rows_of
 from nest_model.next_set.metrics import score_rankings
-from nest_model.next_set.questions import Known, Questions
+from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.ranking import NO_PRODUCT
 from nest_model.next_set.system import Tools, load_system
 from nest_model.training.device import launch_fabric
@@ -65,7 +65,7 @@ def world() -> Baskets:
 
 
 @pytest.fixture(scope="module")
-def fitted(world, tools) -> Bert:
+def recommender(world, tools) -> Bert:
     return fit_bert(no_test_users(world), None, SMALL, 1, tools)
 
 
@@ -93,10 +93,10 @@ def test_the_order_inside_a_basket_changes_nothing(world):
     model, tokens = model_of(world)
     rng = np.random.default_rng(0)
     order = np.lexsort((rng.random(len(world.items)), world.basket_of_line))
-    shuffled = replace(world, items=world.items[order])
-    assert (shuffled.items != world.items).any()
+    other_order = replace(world, items=world.items[order])
+    assert (other_order.items != world.items).any()
     expected = query_logits(model, tokens, world)
-    torch.testing.assert_close(query_logits(model, tokens, shuffled), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(query_logits(model, tokens, other_order), expected, rtol=0, atol=1e-5)
 
 
 def test_the_order_of_baskets_matters(world):
@@ -126,23 +126,23 @@ def test_heads_that_do_not_divide_the_width_are_refused():
         BertModel(SMALL.model_copy(update={"heads": 3}), torch.ones(4) / 4)
 
 
-def test_the_first_training_epoch_leaves_lists_of_distinct_products(fitted, world):
-    ranking = fitted.rank(histories_of(world), PRODUCTS + 5)
+def test_the_first_training_epoch_leaves_lists_of_distinct_products(recommender, world):
+    ranking = recommender.rank(histories_of(world), PRODUCTS + 5)
     ranking.refuse_invalid("bert")
     assert (ranking.product_id[:, :PRODUCTS] != NO_PRODUCT).all()
     assert (ranking.product_id[:, PRODUCTS:] == NO_PRODUCT).all()
     assert (np.diff(ranking.scores[:, :PRODUCTS]) <= 0).all()
 
 
-def test_blocks_and_micro_batches_change_no_score(fitted, world, monkeypatch):
-    expected = fitted.rank(histories_of(world), 10)
+def test_blocks_and_micro_batches_change_no_score(recommender, world, monkeypatch):
+    expected = recommender.rank(histories_of(world), 10)
     monkeypatch.setattr(bert_module, "ROWS_AT_ONCE", 40)
     monkeypatch.setattr(bert_module, "LOGITS_AT_ONCE", 7 * PRODUCTS)
-    ranking = fitted.rank(histories_of(world), 10)
+    ranking = recommender.rank(histories_of(world), 10)
     np.testing.assert_allclose(ranking.scores, expected.scores, rtol=0, atol=1e-5)
     order = np.random.default_rng(0).permutation(len(world))
-    shuffled = fitted.rank(histories_of(world.take(order)), 10)
-    np.testing.assert_allclose(shuffled.scores, expected.scores[order], rtol=0, atol=1e-5)
+    other_ranking = recommender.rank(histories_of(world.take(order)), 10)
+    np.testing.assert_allclose(other_ranking.scores, expected.scores[order], rtol=0, atol=1e-5)
 
 
 def test_a_step_does_not_depend_on_its_micro_batches(world, tools, monkeypatch):
@@ -154,10 +154,10 @@ def test_a_step_does_not_depend_on_its_micro_batches(world, tools, monkeypatch):
     torch.testing.assert_close(*tables, rtol=0, atol=1e-4)
 
 
-def test_the_same_seed_gives_the_same_lists_and_another_gives_others(fitted, world, tools):
+def test_the_same_seed_gives_the_same_lists_and_another_gives_others(recommender, world, tools):
     histories = histories_of(world)
     same, other = (fit_bert(no_test_users(world), None, SMALL, seed, tools) for seed in (1, 2))
-    expected = fitted.rank(histories, 10)
+    expected = recommender.rank(histories, 10)
     assert (same.rank(histories, 10).scores == expected.scores).all()
     assert (same.rank(histories, 10).product_id == expected.product_id).all()
     assert (other.rank(histories, 10).scores != expected.scores).any()
@@ -181,14 +181,14 @@ def test_labels_of_training_users_reach_no_weight_unless_allowed(world, tools):
 
 
 def test_a_planted_world_is_learnt(tools):
-    world, asked = staples_world(400), last_basket_questions(staples_world(40, seed=1))
+    world, questions = staples_world(400), last_basket_questions(staples_world(40, seed=1))
     options = SMALL.model_copy(update={"epochs": 25, "dropout": 0.0, "learning_rate": 5e-3})
-    ranking = fit_bert(no_test_users(world), None, options, 1, tools).rank(asked.histories, 10)
-    first = fit_bert(no_test_users(world), None, SMALL, 1, tools).rank(asked.histories, 10)
-    learnt, untrained = (
-        score_rankings(each, asked, 3).values["recall_of_repeats"].mean() for each in (ranking, first)
+    ranking = fit_bert(no_test_users(world), None, options, 1, tools).rank(questions.histories, 10)
+    first = fit_bert(no_test_users(world), None, SMALL, 1, tools).rank(questions.histories, 10)
+    after, before = (
+        score_rankings(each, questions, 3).values["recall_of_repeats"].mean() for each in (ranking, first)
     )
-    assert learnt > 0.7 > 0.4 > untrained
+    assert after > 0.7 > 0.4 > before
 
 
 def test_without_validation_all_epochs_run_and_the_last_is_kept(world, tools):
@@ -204,8 +204,8 @@ def test_the_epoch_with_the_best_validation_is_kept(world, tools):
     questions = last_basket_questions(staples_world(20, seed=2))
     options = SMALL.model_copy(update={"epochs": 4, "patience": 2, "learning_rate": 5e-2})
     bert = fit_bert(no_test_users(world), questions, options, 1, replace(tools, telemetry=recorder))
-    kept = score_rankings(bert.rank(questions.histories, 10), questions, 10).values["ndcg"].mean()
-    assert kept == pytest.approx(max(epoch["val_ndcg"] for epoch in recorder.epochs))
+    ndcg = score_rankings(bert.rank(questions.histories, 10), questions, 10).values["ndcg"].mean()
+    assert ndcg == pytest.approx(max(epoch["val_ndcg"] for epoch in recorder.epochs))
 
 
 def test_few_validation_users_show_no_metric(world, tools):
@@ -225,9 +225,9 @@ def test_a_product_too_rare_to_name_is_never_listed(tools):
     assert {*ranking.product_id.ravel().tolist()} == {FIRST_PRODUCT, FIRST_PRODUCT + 1, NO_PRODUCT}
 
 
-def test_a_hundred_baskets_one_basket_and_none_are_ranked(fitted):
+def test_a_hundred_baskets_one_basket_and_none_are_ranked(recommender):
     users = [[[n % PRODUCTS] for n in range(100)], [[4]], []]
-    ranking = fitted.rank(histories_of(indexed_baskets(users, PRODUCTS)), 10)
+    ranking = recommender.rank(histories_of(indexed_baskets(users, PRODUCTS)), 10)
     ranking.refuse_invalid("bert")
     assert (ranking.product_id != NO_PRODUCT).all()
 
@@ -260,8 +260,8 @@ def test_a_backbone_has_a_row_for_each_product_and_shares_that_of_the_rare(tools
 
 
 @pytest.mark.parametrize("readout", ["cls", "mask"])
-def test_user_vectors_come_from_the_history_alone(fitted, world, readout):
-    backbone = BertBackbone(fitted, readout)
+def test_user_vectors_come_from_the_history_alone(recommender, world, readout):
+    backbone = BertBackbone(recommender, readout)
     vectors = backbone.user_vectors(histories_of(world))
     assert vectors.shape == (len(world), 32)
     alone = backbone.user_vectors(histories_of(world.take(np.array([3]))))
@@ -270,13 +270,13 @@ def test_user_vectors_come_from_the_history_alone(fitted, world, readout):
     assert (shorter - vectors).abs().amax(dim=1).min() > 1e-4
 
 
-def test_user_vectors_are_read_at_cls_or_at_the_query(fitted, world):
+def test_user_vectors_are_read_at_cls_or_at_the_query(recommender, world):
     cls, mask = (
-        BertBackbone(fitted, readout).user_vectors(histories_of(world)) for readout in ("cls", "mask")
+        BertBackbone(recommender, readout).user_vectors(histories_of(world)) for readout in ("cls", "mask")
     )
-    batch = Batch.of(rows_of(world, fitted.tokens, with_query=True), torch.device("cpu"))
+    batch = Batch.of(rows_of(world, recommender.tokens, with_query=True), torch.device("cpu"))
     with torch.no_grad():
-        states = fitted.model.states(batch, torch.arange(len(batch.tokens)))
+        states = recommender.model.states(batch, torch.arange(len(batch.tokens)))
     torch.testing.assert_close(cls, states[batch.offsets[:-1]], rtol=0, atol=1e-5)
     torch.testing.assert_close(mask, states[batch.offsets[1:] - 1], rtol=0, atol=1e-5)
 
@@ -284,14 +284,16 @@ def test_user_vectors_are_read_at_cls_or_at_the_query(fitted, world):
 def test_the_system_fits_with_its_defaults_and_reads_no_target(world, tools):
     system = load_system("bert")
     assert system.traits.has_random_start
-    asked = last_basket_questions(staples_world(12, seed=3))
-    replaced = Questions(asked.histories, asked.truth_offsets, asked.truth[::-1].copy(), {})
-    fit = system(SMALL, tools).fit(Known(world, world), None, 1)
-    lists = [fit.rank(questions.histories, 10) for questions in (asked, replaced)]
+    first_questions = last_basket_questions(staples_world(12, seed=3))
+    other_targets = Questions(
+        first_questions.histories, first_questions.truth_offsets, first_questions.truth[::-1].copy(), {}
+    )
+    fit = system(SMALL, tools).fit(LearningData(world, world), None, 1)
+    lists = [fit.rank(questions.histories, 10) for questions in (first_questions, other_targets)]
     assert (lists[0].scores == lists[1].scores).all()
 
 
-def test_nothing_is_left_in_scratch(fitted, tools):
+def test_nothing_is_left_in_scratch(recommender, tools):
     assert not list(Path(tools.scratch).rglob("*"))
 
 

@@ -51,9 +51,9 @@ def test_masked_lines_are_the_only_ones_that_change():
 def test_a_masked_target_is_visible_nowhere_else_in_its_line():
     rows = random_rows()
     step = masked(rows, "item")
-    changed = rows.tokens.copy()
-    changed[step.target_rows] = FIRST + (changed[step.target_rows] - FIRST + 1) % PRODUCTS
-    again = masked(Rows(changed, rows.positions, rows.offsets), "item")
+    other_tokens = rows.tokens.copy()
+    other_tokens[step.target_rows] = FIRST + (other_tokens[step.target_rows] - FIRST + 1) % PRODUCTS
+    again = masked(Rows(other_tokens, rows.positions, rows.offsets), "item")
     assert again.rows.tokens.tolist() == step.rows.tokens.tolist()
     assert (again.target_tokens != step.target_tokens).all()
 
@@ -72,20 +72,20 @@ def test_a_basket_asked_for_leaves_one_mask_and_nothing_after_it():
         mine = slice(*step.rows.offsets[user : user + 2])
         before = slice(*rows.offsets[user : user + 2])
         positions, tokens = rows.positions[before], rows.tokens[before]
-        asked = step.rows.positions[mine][-1]
-        is_earlier = positions < asked
+        position = step.rows.positions[mine][-1]
+        is_earlier = positions < position
         assert step.rows.tokens[mine].tolist() == [*tokens[is_earlier], MASK]
-        assert step.rows.positions[mine].tolist() == [*positions[is_earlier], asked]
-        assert targets_of(step, user) == sorted(tokens[positions == asked])
-        assert asked > 1 or positions.max() == 1
+        assert step.rows.positions[mine].tolist() == [*positions[is_earlier], position]
+        assert targets_of(step, user) == sorted(tokens[positions == position])
+        assert position > 1 or positions.max() == 1
 
 
 def test_every_basket_but_the_first_is_asked_for_in_some_step():
     rows = rows_of(
         shop := indexed_baskets([[[0], [1], [2], [3]]], 4), ProductTokens.of(shop, 1), with_query=False
     )
-    asked = {masked(rows, "last_basket", seed).rows.positions[-1] for seed in range(40)}
-    assert asked == {2, 3, 4}
+    positions = {masked(rows, "last_basket", seed).rows.positions[-1] for seed in range(40)}
+    assert positions == {2, 3, 4}
 
 
 def test_joint_asks_about_half_of_the_users_for_a_basket():

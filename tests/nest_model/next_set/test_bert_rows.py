@@ -45,9 +45,9 @@ def test_latest_cuts_the_oldest_baskets_whole():
 
 
 def test_latest_always_keeps_the_last_basket():
-    kept = latest(SHOP, 1)
-    assert kept.lengths.tolist() == [1, 1]
-    assert kept.items.tolist() == [1, 2, 0]
+    last = latest(SHOP, 1)
+    assert last.lengths.tolist() == [1, 1]
+    assert last.items.tolist() == [1, 2, 0]
 
 
 def test_positions_count_from_the_first_basket_that_is_kept():
@@ -57,6 +57,6 @@ def test_positions_count_from_the_first_basket_that_is_kept():
 
 def test_taken_users_have_their_own_rows():
     rows = rows_of(SHOP, ProductTokens.of(SHOP, min_count=1), with_query=True)
-    swapped = rows.take(np.array([1, 0]))
-    assert swapped.tokens.tolist() == [*rows.tokens[7:], *rows.tokens[:7]]
-    assert swapped.offsets.tolist() == [0, 3, 10]
+    other_order = rows.take(np.array([1, 0]))
+    assert other_order.tokens.tolist() == [*rows.tokens[7:], *rows.tokens[:7]]
+    assert other_order.offsets.tolist() == [0, 3, 10]

@@ -31,13 +31,13 @@ def write_system(
     *,
     validation: float | None = 0.5,
     baskets: np.ndarray | None = None,
-    filled: Sequence[float] | None = None,
+    filled_lists: Sequence[float] | None = None,
     **card: Any,
 ) -> Path:
     """Write what `next-basket` leaves of a system with these NDCG and recall, [seeds][users]."""
     folder, users = root / name, len(ndcg[0])
     parts = [(seed, False, values) for seed, values in enumerate(ndcg)]
-    parts += [(0, True, filled)] if filled is not None else []
+    parts += [(0, True, filled_lists)] if filled_lists is not None else []
     tables = []
     for seed, is_filled, values in parts:
         columns: dict[str, Any] = dict.fromkeys(ALL_METRICS, np.array(values, dtype=np.float32))
@@ -103,8 +103,8 @@ def test_validation_users_choose_yardstick_and_best_nest(tmp_path: Path):
     write_system(tmp_path, "nest_hybrid", [[0.9] * USERS], validation=0.2)
     write_system(tmp_path, "lightgbm", [[0.5] * USERS])
     metrics = compared(tmp_path)
-    chosen = {"yardstick": "gp_topfreq", "best_nest": "nest_copy", "winner": "lightgbm"}
-    assert metrics["chosen_on_validation"] == chosen
+    choices = {"yardstick": "gp_topfreq", "best_nest": "nest_copy", "winner": "lightgbm"}
+    assert metrics["chosen_on_validation"] == choices
     (best_nest,) = [one for one in metrics["comparisons"] if one["second"] == "lightgbm"]
     assert best_nest["first"] == "nest_copy"
     assert best_nest["ndcg"]["value"] == pytest.approx(-0.4, abs=1e-6)
@@ -117,7 +117,7 @@ def test_blend_is_the_yardstick_without_validation_users(tmp_path: Path):
 
 
 def test_filled_lists_are_a_row_of_their_own(tmp_path: Path):
-    write_system(tmp_path, "p_topfreq", [[0.2] * USERS], filled=[0.3] * USERS)
+    write_system(tmp_path, "p_topfreq", [[0.2] * USERS], filled_lists=[0.3] * USERS)
     names = {row["name"]: row["scores"]["recall"]["value"] for row in compared(tmp_path)["rows"]}
     assert names == {"p_topfreq": pytest.approx(0.2), "p_topfreq_filled": pytest.approx(0.3)}
 
@@ -229,7 +229,7 @@ def test_what_nest_surely_adds_comes_after_the_winner(tmp_path: Path):
 
 def test_own_filled_list_is_no_other_system(tmp_path: Path):
     write_system(tmp_path, "blend", [[0.2] * USERS], validation=0.2)
-    write_system(tmp_path, "recanet", [[0.3] * USERS], validation=0.3, filled=[0.35] * USERS)
+    write_system(tmp_path, "recanet", [[0.3] * USERS], validation=0.3, filled_lists=[0.35] * USERS)
     (only,) = page.sentences(compared(tmp_path))
     assert only.startswith("RECANET recommends best (the validation users' choice)")
     assert "higher" not in only

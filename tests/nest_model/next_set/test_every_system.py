@@ -18,7 +18,7 @@ from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.questions import Shop
 from nest_model.next_set.ranking import LISTED, NO_PRODUCT, Ranking
 from nest_model.next_set.state import State
-from nest_model.next_set.system import Fitted, Tools, load_system, names
+from nest_model.next_set.system import Recommender, Tools, load_system, names
 from nest_model.recipe import Recipe
 from nest_model.training.device import launch_fabric
 from nest_model.training.telemetry import NullTelemetry
@@ -65,16 +65,20 @@ def shoppers() -> dict[int, Shopper]:
     chance = np.random.default_rng(0)
     many = [(chance.choice(PRODUCTS, 3, replace=False) + FIRST_PRODUCT).tolist() for _ in range(100)]
     return random_shoppers(11, products=PRODUCTS, first_product=FIRST_PRODUCT) | {
-        ONE_BASKET: Shopper("test", [[1001, 1005]], hidden=[1001]),
-        MANY_BASKETS: Shopper("test", many, hidden=[1002, 1003]),
-        SOME_UNSEEN: Shopper("test", [[UNSEEN, 1004], [UNSEEN, 1001], [UNSEEN]], hidden=[UNSEEN]),
+        ONE_BASKET: Shopper("test", [[1001, 1005]], hidden_products=[1001]),
+        MANY_BASKETS: Shopper("test", many, hidden_products=[1002, 1003]),
+        SOME_UNSEEN: Shopper("test", [[UNSEEN, 1004], [UNSEEN, 1001], [UNSEEN]], hidden_products=[UNSEEN]),
     }
 
 
 def with_other_targets(shoppers: Shoppers) -> Shoppers:
     """Return the same histories with other last visible and hidden baskets of the test users."""
     return {
-        user: replace(shopper, baskets=[*shopper.baskets[:-1], [1002]], hidden=shopper.hidden and [1003])
+        user: replace(
+            shopper,
+            baskets=[*shopper.baskets[:-1], [1002]],
+            hidden_products=shopper.hidden_products and [1003],
+        )
         if shopper.split == "test"
         else shopper
         for user, shopper in shoppers.items()
@@ -82,7 +86,10 @@ def with_other_targets(shoppers: Shoppers) -> Shoppers:
 
 
 def with_other_hidden(shoppers: Shoppers) -> Shoppers:
-    return {user: replace(each, hidden=each.hidden and [1003]) for user, each in shoppers.items()}
+    return {
+        user: replace(each, hidden_products=each.hidden_products and [1003])
+        for user, each in shoppers.items()
+    }
 
 
 def with_other_days(shoppers: Shoppers) -> Shoppers:
@@ -96,11 +103,15 @@ def with_other_days(shoppers: Shoppers) -> Shoppers:
 
 
 def with_other_ids(shoppers: Shoppers, new_id: dict[int, int]) -> Shoppers:
-    def renamed(basket: Sequence[int] | None) -> list[int] | None:
+    def with_new_ids(basket: Sequence[int] | None) -> list[int] | None:
         return basket and [new_id[product] for product in basket]
 
     return {
-        user: replace(each, baskets=[renamed(basket) for basket in each.baskets], hidden=renamed(each.hidden))
+        user: replace(
+            each,
+            baskets=[with_new_ids(basket) for basket in each.baskets],
+            hidden_products=with_new_ids(each.hidden_products),
+        )
         for user, each in shoppers.items()
     }
 
@@ -116,7 +127,7 @@ class Laboratory:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.shop = cache(self._shop)
-        self.fitted = cache(self._fitted)
+        self.recommender = cache(self._recommender)
         self.backbone = cache(self._backbone)
 
     def files(self, form: str) -> ShopFiles:
@@ -144,23 +155,25 @@ class Laboratory:
     def _shop(self, form: str, target: str, query_time: str = "given") -> Shop:
         return self.files(form).read(target, query_time=query_time)
 
-    def _fitted(self, name: str, form: str = "plain", target: str = "held_out", threads: int = 1) -> Fitted:
+    def _recommender(
+        self, name: str, form: str = "plain", target: str = "held_out", threads: int = 1
+    ) -> Recommender:
         options = options_of(name, ENOUGH) if form == "planted" else {}
         work = f"{name}-{form}-{target}-{threads}"
         return self.fit(name, self.shop(form, target), work, threads, **options)
 
-    def fit(self, name: str, shop: Shop, work: str, threads: int = 1, **options: Any) -> Fitted:
+    def fit(self, name: str, shop: Shop, work: str, threads: int = 1, **options: Any) -> Recommender:
         """Fit a system with cheap options; `work` names the folder for its own files."""
         system = load_system(name)
         backbone = self.backbone() if system.reads_backbone else (None, None)
         scratch = self.folder / "work" / work
         tools = Tools(NullTelemetry(), lambda: launch_fabric("cpu", threads=threads), scratch, *backbone)
         one = system(system.Options(**options_of(name, CHEAP) | options), tools)
-        return one.fit(shop.known, shop.validation, SEED)
+        return one.fit(shop.learning_data, shop.validation, SEED)
 
     def ranking(self, name: str, form: str = "plain", target: str = "held_out", threads: int = 1) -> Ranking:
         histories = self.shop(form, target).test.histories
-        return self.fitted(name, form, target, threads).rank(histories, LISTED)
+        return self.recommender(name, form, target, threads).rank(histories, LISTED)
 
     def _backbone(self) -> tuple[Path, Path]:
         """Pretrain a NEST for an epoch on the shop's visible orders; return its folder and its vocabulary."""
@@ -170,7 +183,7 @@ class Laboratory:
                 [UNK if product == UNSEEN else product - FIRST_PRODUCT + FIRST for product in basket]
                 for basket in shopper.baskets
             ]
-            + ([HIDDEN] if shopper.hidden is not None else [])
+            + ([HIDDEN] if shopper.hidden_products is not None else [])
             for user, shopper in shoppers().items()
         }
         split = {user: shopper.split for user, shopper in shoppers().items()}
@@ -236,8 +249,8 @@ def tolerance_of(name: str) -> float:
 def test_other_targets_leave_the_lists_identical_to_the_bit(
     name: str, target: str, form: str, laboratory: Laboratory
 ):
-    plain, changed = (laboratory.shop(each, target).test for each in ("plain", form))
-    assert not np.array_equal(plain.truth, changed.truth)
+    plain, other = (laboratory.shop(each, target).test for each in ("plain", form))
+    assert not np.array_equal(plain.truth, other.truth)
     has_same_lists(laboratory.ranking(name, "plain", target), laboratory.ranking(name, form, target))
 
 
@@ -247,8 +260,8 @@ def test_day_of_a_label_or_a_target_is_unread_where_days_are_expected(name: str,
     lists = []
     for form in ("plain", "other days"):
         shop = laboratory.shop(form, "held_out", "expected")
-        fitted = laboratory.fit(name, shop, f"{name}-{form}-expected", **options)
-        lists.append(fitted.rank(shop.test.histories, LISTED))
+        recommender = laboratory.fit(name, shop, f"{name}-{form}-expected", **options)
+        lists.append(recommender.rank(shop.test.histories, LISTED))
     has_same_lists(*lists)
 
 
@@ -260,13 +273,13 @@ def test_order_of_users_and_of_lines_changes_nothing(name: str, laboratory: Labo
 
 @every_system
 def test_list_of_a_user_is_the_same_in_any_company(name: str, laboratory: Laboratory):
-    histories, fitted = laboratory.shop("plain", "held_out").test.histories, laboratory.fitted(name)
+    histories, recommender = laboratory.shop("plain", "held_out").test.histories, laboratory.recommender(name)
     whole = laboratory.ranking(name)
     parts = np.array_split(np.arange(len(histories)), 4)
-    alone = Ranking.joined([fitted.rank(histories.take(part), LISTED) for part in parts])
+    alone = Ranking.joined([recommender.rank(histories.take(part), LISTED) for part in parts])
     has_same_lists(whole, alone, tolerance_of(name))
     backwards = np.arange(len(histories))[::-1]
-    reversed_users = fitted.rank(histories.take(backwards), LISTED)
+    reversed_users = recommender.rank(histories.take(backwards), LISTED)
     in_order = Ranking(reversed_users.product_id[backwards], reversed_users.scores[backwards])
     has_same_lists(whole, in_order, tolerance_of(name))
 
@@ -274,30 +287,32 @@ def test_list_of_a_user_is_the_same_in_any_company(name: str, laboratory: Labora
 @every_system
 def test_shorter_list_is_the_beginning_of_the_longer(name: str, laboratory: Laboratory):
     whole = laboratory.ranking(name)
-    short = laboratory.fitted(name).rank(laboratory.shop("plain", "held_out").test.histories, 5)
+    short = laboratory.recommender(name).rank(laboratory.shop("plain", "held_out").test.histories, 5)
     has_same_lists(Ranking(whole.product_id[:, :5], whole.scores[:, :5]), short, tolerance_of(name))
 
 
 @every_system
 def test_lists_are_valid_and_of_products_the_system_can_name(name: str, laboratory: Laboratory):
-    ranking, fitted = laboratory.ranking(name), laboratory.fitted(name)
+    ranking, recommender = laboratory.ranking(name), laboratory.recommender(name)
     test = laboratory.shop("plain", "held_out").test
     assert ranking.product_id.shape == ranking.scores.shape == (len(test), LISTED)
     assert (ranking.product_id.dtype, ranking.scores.dtype) == (np.int64, np.float64)
     ranking.refuse_invalid(name)
-    assert {*np.unique(ranking.product_id).tolist()} <= {NO_PRODUCT, *fitted.nameable.tolist()}
-    assert not np.isin(NO_PRODUCT, fitted.nameable)
-    assert len(np.unique(fitted.nameable)) == len(fitted.nameable)
-    listed = np.where(np.isnan(ranking.scores), -np.inf, ranking.scores)
-    assert (listed[:, :-1] >= listed[:, 1:]).all()
+    assert {*np.unique(ranking.product_id).tolist()} <= {NO_PRODUCT, *recommender.nameable.tolist()}
+    assert not np.isin(NO_PRODUCT, recommender.nameable)
+    assert len(np.unique(recommender.nameable)) == len(recommender.nameable)
+    scores = np.where(np.isnan(ranking.scores), -np.inf, ranking.scores)
+    assert (scores[:, :-1] >= scores[:, 1:]).all()
 
 
 @every_system
 def test_products_of_equal_score_stand_by_popularity_and_id(name: str, laboratory: Laboratory):
     if load_system(name).Options.model_fields.keys() & {"tie"} or name in FILLED:
         pytest.skip("its option `tie` decides first: test_frequent.py")
-    known, ranking = laboratory.shop("plain", "held_out").known, laboratory.ranking(name)
-    popularity = dict(zip(known.training.product_id.tolist(), known.popularity().tolist(), strict=True))
+    learning_data, ranking = laboratory.shop("plain", "held_out").learning_data, laboratory.ranking(name)
+    popularity = dict(
+        zip(learning_data.training.product_id.tolist(), learning_data.popularity().tolist(), strict=True)
+    )
     for products, scores in zip(ranking.product_id.tolist(), ranking.scores, strict=True):
         keys = [
             (-float(score), -popularity[product], product)
@@ -313,7 +328,7 @@ def test_short_long_and_unseen_histories_have_lists(name: str, laboratory: Labor
     ranking = laboratory.ranking(name)
     lengths = dict(zip(test.subject_id.tolist(), test.histories.baskets.lengths.tolist(), strict=True))
     assert (lengths[ONE_BASKET], lengths[MANY_BASKETS]) == (1, 100)
-    training = laboratory.shop("plain", "held_out").known.training
+    training = laboratory.shop("plain", "held_out").learning_data.training
     assert UNSEEN not in training.product_id[training.items]
     for user, products in zip(test.subject_id.tolist(), ranking.product_id, strict=True):
         assert (products != NO_PRODUCT).any(), user
@@ -334,9 +349,9 @@ def test_other_product_ids_change_only_ties(name: str, laboratory: Laboratory):
     system = load_system(name)
     if system.traits.has_random_start or system.reads_backbone:
         pytest.skip("each product starts from random numbers of its place, or has a token by its id")
-    plain, renamed = laboratory.ranking(name), laboratory.ranking(name, "other ids")
-    np.testing.assert_allclose(renamed.scores, plain.scores, rtol=1e-6)
-    for ids, other_ids, scores in zip(plain.product_id, renamed.product_id, plain.scores, strict=True):
+    plain, other = laboratory.ranking(name), laboratory.ranking(name, "other ids")
+    np.testing.assert_allclose(other.scores, plain.scores, rtol=1e-6)
+    for ids, other_ids, scores in zip(plain.product_id, other.product_id, plain.scores, strict=True):
         above_last = scores > np.nanmin(scores) + 1e-6
         if name in FILLED:
             above_last &= scores >= 0
@@ -350,7 +365,7 @@ def test_query_day_matters_only_where_the_system_says_so(name: str, laboratory: 
     if load_system(name).traits.uses_query_time:
         pytest.skip("it reads the day")
     later = replace(histories, query_days=histories.query_days + 90)
-    has_same_lists(laboratory.ranking(name), laboratory.fitted(name).rank(later, LISTED))
+    has_same_lists(laboratory.ranking(name), laboratory.recommender(name).rank(later, LISTED))
 
 
 @every_system
@@ -358,8 +373,8 @@ def test_test_histories_matter_only_where_the_system_says_so(name: str, laborato
     system, shop = load_system(name), laboratory.shop("plain", "held_out")
     if system.traits.transductive:
         pytest.skip("it learns from the visible baskets of test users")
-    nobody = shop.known.test_histories.take(np.array([], dtype=np.int64))
-    without = replace(shop, known=replace(shop.known, test_histories=nobody))
+    nobody = shop.learning_data.test_histories.take(np.array([], dtype=np.int64))
+    without = replace(shop, learning_data=replace(shop.learning_data, test_histories=nobody))
     ranking = laboratory.fit(name, without, f"{name}-without").rank(shop.test.histories, LISTED)
     has_same_lists(laboratory.ranking(name), ranking)
 
@@ -393,8 +408,8 @@ def test_killed_and_resumed_run_writes_the_same_bytes(
     options = [f"--option={key}={json.dumps(value)}" for key, value in options_of(name, CHEAP).items()]
     paths = [f"--{key}={path}" for key, path in files.paths.items()]
     if system.reads_backbone:
-        pretrained, vocab = laboratory.backbone()
-        paths += [f"--pretrained={pretrained}", f"--vocab={vocab}"]
+        model, vocab = laboratory.backbone()
+        paths += [f"--pretrained={model}", f"--vocab={vocab}"]
 
     def run(out: Path) -> None:
         flags = ["--device=cpu", "--threads=1", "--points=1", "--seeds=1,2", *options, *paths]

@@ -20,7 +20,7 @@ A, B, C, D, E = 1, 2, 3, 4, 5
 def ranking_of(system: str, shop: Shop, k: int, **options: Any) -> Ranking:
     kind = load_system(system)
     tools = Tools(NullTelemetry(), lambda: pytest.fail("counting needs no device"), Path("nowhere"))
-    return kind(kind.Options(**options), tools).fit(shop.known, None, 0).rank(shop.test.histories, k)
+    return kind(kind.Options(**options), tools).fit(shop.learning_data, None, 0).rank(shop.test.histories, k)
 
 
 def lists(ranking: Ranking) -> list[list[int]]:
@@ -30,8 +30,11 @@ def lists(ranking: Ranking) -> list[list[int]]:
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     """Return a shop that likes D, then E, C, B, A; its test user bought B twice and the rest once."""
-    liked = [[D], [D, E], [D, E], [D, E, C], [D, E, C], [D, E, C, B], [D, E, C, B, A]]
-    shoppers = {1: Shopper("train", liked), 2: Shopper("test", [[C, B], [D, A], [B]], hidden=[E])}
+    favourites = [[D], [D, E], [D, E], [D, E, C], [D, E, C], [D, E, C, B], [D, E, C, B, A]]
+    shoppers = {
+        1: Shopper("train", favourites),
+        2: Shopper("test", [[C, B], [D, A], [B]], hidden_products=[E]),
+    }
     return write_shop(tmp_path, shoppers).read("held_out")
 
 
@@ -73,11 +76,11 @@ def test_filled_places_hold_new_products_below_every_score():
         np.array([[0.5, -3, np.nan, np.nan], [np.nan] * 4, [4, 3, 2, 1]], dtype=np.float32),
     )
     filler = np.tile([5, 8, 7, 6, 9], (3, 1))
-    filled = fill(ranking, Ranking(filler, np.zeros((3, 5), dtype=np.float32)))
-    assert filled.product_id.tolist() == [[7, 5, 8, 6], [5, 8, 7, 6], [1, 2, 3, 4]]
-    assert filled.scores.tolist() == [[0.5, -3, -4, -5], [-1, -2, -3, -4], [4, 3, 2, 1]]
+    full_lists = fill(ranking, Ranking(filler, np.zeros((3, 5), dtype=np.float32)))
+    assert full_lists.product_id.tolist() == [[7, 5, 8, 6], [5, 8, 7, 6], [1, 2, 3, 4]]
+    assert full_lists.scores.tolist() == [[0.5, -3, -4, -5], [-1, -2, -3, -4], [4, 3, 2, 1]]
     assert ranking.product_id[0].tolist() == [7, 5, nothing, nothing]
-    filled.refuse_invalid("filled")
+    full_lists.refuse_invalid("filled")
 
 
 def naive_scores(shop: Shop, decay: float) -> list[dict[int, float]]:
@@ -94,7 +97,9 @@ def naive_scores(shop: Shop, decay: float) -> list[dict[int, float]]:
 
 
 def in_order(scores: dict[int, float], shop: Shop, k: int) -> list[int]:
-    popularity = dict(zip(shop.known.training.product_id.tolist(), shop.known.popularity(), strict=True))
+    popularity = dict(
+        zip(shop.learning_data.training.product_id.tolist(), shop.learning_data.popularity(), strict=True)
+    )
     products = sorted(scores, key=lambda product: (-round(scores[product], 9), -popularity[product], product))
     return products[:k]
 
@@ -112,23 +117,23 @@ def test_blend_is_that_of_a_loop(own: float, unit: str, tmp_path: Path, monkeypa
     monkeypatch.setattr("nest_model.next_set.systems.blend._USERS_AT_A_TIME", 3)
     shop = write_shop(tmp_path, random_shoppers(2)).read("held_out")
     ranking = ranking_of("blend", shop, 12, decay=0.8, own=own, unit=unit)
-    shares = shop.known.popularity() / len(shop.known.training.days)
+    shares = shop.learning_data.popularity() / len(shop.learning_data.training.days)
     expected = []
     for scores, length in zip(naive_scores(shop, 0.8), shop.test.histories.baskets.lengths, strict=True):
         whole = sum(0.8**age for age in range(length)) if unit == "share" else 1
-        blended = {
+        scores_of_blend = {
             int(product): own * scores.get(int(product), 0) / whole + (1 - own) * share
-            for product, share in zip(shop.known.training.product_id, shares, strict=True)
+            for product, share in zip(shop.learning_data.training.product_id, shares, strict=True)
             if share > 0 or int(product) in scores
         }
-        expected.append(in_order(blended, shop, 12))
+        expected.append(in_order(scores_of_blend, shop, 12))
     assert lists(ranking) == expected
 
 
 def test_nothing_of_test_users_counts_as_popular(tmp_path: Path):
     shoppers = {
         1: Shopper("train", [[A], [A]]),
-        2: Shopper("test", [[B]] * 9, hidden=[A]),
+        2: Shopper("test", [[B]] * 9, hidden_products=[A]),
         3: Shopper("val", [[B]] * 9),
     }
     shop = write_shop(tmp_path, shoppers).read("held_out")
@@ -136,7 +141,7 @@ def test_nothing_of_test_users_counts_as_popular(tmp_path: Path):
 
 
 def test_all_visible_histories_count_as_popular_under_the_published_protocol(tmp_path: Path):
-    shoppers = {1: Shopper("train", [[A], [A], [C]]), 2: Shopper("test", [[B]] * 9, hidden=[A])}
+    shoppers = {1: Shopper("train", [[A], [A], [C]]), 2: Shopper("test", [[B]] * 9, hidden_products=[A])}
     shop = write_shop(tmp_path, shoppers).read("held_out", protocol="published")
     ranking = ranking_of("g_topfreq", shop, 5)
     assert (lists(ranking), ranking.scores[0, :2].tolist()) == ([[B, A]], [9, 2])

@@ -64,7 +64,7 @@ def test_encoder_reads_only_baskets_before_the_label(tmp_path: Path):
 
 
 def test_product_table_stays_frozen_unless_it_is_tuned(tmp_path: Path):
-    frozen, tuned = (
+    frozen, trainable = (
         fit(
             CountingEncoder(),
             tmp_path / table,
@@ -73,13 +73,13 @@ def test_product_table_stays_frozen_unless_it_is_tuned(tmp_path: Path):
         for table in ("frozen", "tuned")
     )
     assert torch.equal(frozen, CountingEncoder().product_table)
-    assert not torch.equal(tuned, frozen)
+    assert not torch.equal(trainable, frozen)
 
 
 def test_vectors_are_kept_for_the_same_encoder_and_histories_alone(tmp_path: Path):
     encoder, baskets = CountingEncoder(), shop()
-    known = no_test_users(baskets)
-    histories = histories_before(known, baskets, np.arange(20), baskets.lengths - 1)
+    data = no_test_users(baskets)
+    histories = histories_before(data, baskets, np.arange(20), baskets.lengths - 1)
     users = EncodedUsers(encoder, "one", tmp_path)
     first = users.features(baskets.subject_id, lambda: histories)
     again = users.features(baskets.subject_id, lambda: histories)
@@ -88,7 +88,7 @@ def test_vectors_are_kept_for_the_same_encoder_and_histories_alone(tmp_path: Pat
     assert torch.equal(first.float(), encoder.user_vectors(histories))  # cached vectors equal fresh ones
     encoder.histories.clear()
     EncodedUsers(encoder, "another checkpoint", tmp_path).features(baskets.subject_id, lambda: histories)
-    shorter = histories_before(known, baskets, np.arange(20), baskets.lengths - 2)
+    shorter = histories_before(data, baskets, np.arange(20), baskets.lengths - 2)
     users.features(baskets.subject_id, lambda: shorter)
     assert len(encoder.histories) == 2
 
@@ -105,13 +105,15 @@ def test_other_user_is_never_the_user_and_does_not_depend_on_the_block(tmp_path:
     baskets = shop()
     users = OtherUsers(EncodedUsers(CountingEncoder(), "key", tmp_path), no_test_users(baskets))
     users.vectors = torch.arange(float(len(users.subject_id)))[:, None]  # says whose vector it is
-    picked = users.features(baskets.subject_id, lambda: pytest.fail("reads no history"))[:, 0].long().numpy()
-    assert not (users.subject_id[picked] == baskets.subject_id).any()
+    other_users = (
+        users.features(baskets.subject_id, lambda: pytest.fail("reads no history"))[:, 0].long().numpy()
+    )
+    assert not (users.subject_id[other_users] == baskets.subject_id).any()
     alone = [
         users.features(baskets.subject_id[[place]], lambda: pytest.fail("reads"))[0, 0] for place in range(20)
     ]
-    assert picked.tolist() == [int(place) for place in alone]
-    assert len(set(picked.tolist())) > 5
+    assert other_users.tolist() == [int(place) for place in alone]
+    assert len(set(other_users.tolist())) > 5
 
 
 def test_other_user_s_vector_holds_nothing_of_a_last_basket(tmp_path: Path):

@@ -7,7 +7,7 @@ from nest_model.next_set import lambdarank
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import Everybody
 from nest_model.next_set.labels import label_blocks, label_questions
-from nest_model.next_set.lambdarank import Boosted, Candidates, LightgbmOptions, Rows, fit
+from nest_model.next_set.lambdarank import Candidates, LightgbmOptions, LightgbmRecommender, Rows, fit
 from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.personal import FEATURES
 from nest_model.next_set.questions import Questions
@@ -61,9 +61,9 @@ def test_rows_are_own_and_popular_products_and_hits_those_of_the_label() -> None
     earlier = [basket for baskets in shop.values() for basket in baskets[:-1]]
     counts = {product: sum(product in basket for basket in earlier) for product in range(100, 115)}
     popular = sorted(counts, key=lambda product: (-counts[product], product))[:3]
-    asked = [user for user, baskets in shop.items() if len(baskets) > 1]
-    assert questions.subject_id.tolist() == asked
-    for place, user in enumerate(asked):
+    users = [user for user, baskets in shop.items() if len(baskets) > 1]
+    assert questions.subject_id.tolist() == users
+    for place, user in enumerate(users):
         own = {product for basket in shop[user][:-1] for product in basket}
         is_users = rows.user == place
         assert set(100 + rows.item[is_users]) == own | set(popular)
@@ -75,7 +75,7 @@ def test_rows_are_own_and_popular_products_and_hits_those_of_the_label() -> None
 @pytest.mark.parametrize("back", [0, 1])
 def test_rows_do_not_change_with_the_label_and_what_follows(back: int) -> None:
     shop = random_shop(np.random.default_rng(2), users=15)
-    changed = {
+    other_shop = {
         user: [
             *baskets[: -1 - back],
             *([100 + (p + 4) % 15 for p in set(basket)] for basket in baskets[-1 - back :]),
@@ -84,9 +84,9 @@ def test_rows_do_not_change_with_the_label_and_what_follows(back: int) -> None:
     }
     options = LightgbmOptions(explore=3, label_positions=2)
     tables = []
-    for version in (shop, changed):
-        known = no_test_users(baskets_of(version, product_id=range(100, 115)))
-        rows = Rows.of(questions_before(known.training, back), Candidates.before_labels(known, options))
+    for version in (shop, other_shop):
+        data = no_test_users(baskets_of(version, product_id=range(100, 115)))
+        rows = Rows.of(questions_before(data.training, back), Candidates.before_labels(data, options))
         tables.append((rows.user, rows.item, rows.features))
     for before, after in zip(*tables, strict=True):
         np.testing.assert_array_equal(before, after)
@@ -110,11 +110,11 @@ def test_queries_without_a_hit_teach_a_classifier_but_no_ranker() -> None:
 
 @pytest.mark.parametrize("objective", ["lambdarank", "rank_xendcg", "binary"])
 def test_staples_of_every_basket_lead_the_list(objective: str) -> None:
-    known = no_test_users(baskets_of(staple_shop(60), product_id=PRODUCTS))
+    data = no_test_users(baskets_of(staple_shop(60), product_id=PRODUCTS))
     options = LightgbmOptions(objective=objective, explore=10, label_positions=2, trees=20, **SMALL)
     questions = staple_questions(20, first=1000)
-    fitted = fit(known, None, options, 0, NullTelemetry())
-    ranking = fitted.rank(questions.histories, 8)
+    recommender = fit(data, None, options, 0, NullTelemetry())
+    ranking = recommender.rank(questions.histories, 8)
     shop = staple_shop(20, first=1000)
     for user, leading in zip(shop, ranking.product_id[:, :STAPLES], strict=True):
         assert set(leading) == set(shop[user][0][:STAPLES])
@@ -124,32 +124,32 @@ def test_staples_of_every_basket_lead_the_list(objective: str) -> None:
 
 def test_number_of_trees_is_the_best_by_our_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lambdarank, "PATIENCE_TREES", 15)
-    known = no_test_users(baskets_of(staple_shop(50), product_id=PRODUCTS))
+    data = no_test_users(baskets_of(staple_shop(50), product_id=PRODUCTS))
     validation = staple_questions(25, first=2000)
-    fitted = fit(known, validation, LightgbmOptions(explore=40, **SMALL), 0, NullTelemetry())
-    assert isinstance(fitted, Boosted)
-    chosen = fitted.trees
+    recommender = fit(data, validation, LightgbmOptions(explore=40, **SMALL), 0, NullTelemetry())
+    assert isinstance(recommender, LightgbmRecommender)
+    best_trees = recommender.trees
     values = {}
-    for trees in range(5, min(fitted.booster.current_iteration(), chosen + 15) + 1, 5):
-        fitted.trees = trees
-        ranking = fitted.rank(validation.histories, K)
+    for trees in range(5, min(recommender.booster.current_iteration(), best_trees + 15) + 1, 5):
+        recommender.trees = trees
+        ranking = recommender.rank(validation.histories, K)
         values[trees] = score_rankings(ranking, validation, K).values["ndcg"].mean()
-    assert chosen == max(values, key=lambda trees: (round(values[trees], 12), -trees))
+    assert best_trees == max(values, key=lambda trees: (round(values[trees], 12), -trees))
 
 
 def test_block_size_and_a_second_fit_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = no_test_users(baskets_of(staple_shop(40), product_id=PRODUCTS))
+    data = no_test_users(baskets_of(staple_shop(40), product_id=PRODUCTS))
     options = LightgbmOptions(explore=5, trees=10, columns=0.5, **SMALL)
     histories = staple_questions(9, first=3000).histories
-    first = fit(known, None, options, 4, NullTelemetry()).rank(histories, K)
+    first = fit(data, None, options, 4, NullTelemetry()).rank(histories, K)
     monkeypatch.setattr(lambdarank, "USERS_AT_A_TIME", 2)
-    second = fit(known, None, options, 4, NullTelemetry()).rank(histories, K)
+    second = fit(data, None, options, 4, NullTelemetry()).rank(histories, K)
     np.testing.assert_array_equal(first.product_id, second.product_id)
     np.testing.assert_array_equal(first.scores, second.scores)
 
 
 def test_shop_without_a_label_lists_the_most_popular() -> None:
     training = baskets_of({1: [[5, 6]], 2: [[6]]})
-    fitted = fit(no_test_users(training), None, LightgbmOptions(), 0, NullTelemetry())
-    assert isinstance(fitted, Everybody)
-    assert fitted.rank(histories_of(training), 2).product_id.tolist() == [[6, 5], [6, 5]]
+    recommender = fit(no_test_users(training), None, LightgbmOptions(), 0, NullTelemetry())
+    assert isinstance(recommender, Everybody)
+    assert recommender.rank(histories_of(training), 2).product_id.tolist() == [[6, 5], [6, 5]]

@@ -109,8 +109,8 @@ def scored(draw: st.DrawFn) -> tuple[list[list[int]], list[list[int]], list[list
 
 
 @given(scored())
-def test_identities_of_every_user(drawn: tuple):
-    truths, lists, histories, k = drawn
+def test_identities_of_every_user(draws: tuple):
+    truths, lists, histories, k = draws
     scores = score_rankings(ranking_of(lists, 22), questions_of(truths, histories), k)
     values = scores.values
     assert tuple(values) == METRICS
@@ -129,8 +129,8 @@ def test_identities_of_every_user(drawn: tuple):
 
 
 @given(scored())
-def test_scores_are_those_of_a_loop(drawn: tuple):
-    truths, lists, histories, k = drawn
+def test_scores_are_those_of_a_loop(draws: tuple):
+    truths, lists, histories, k = draws
     scores = score_rankings(ranking_of(lists, 22), questions_of(truths, histories), k)
     for user, (truth, products) in enumerate(zip(truths, lists, strict=True)):
         gain = sum(1 / np.log2(place + 2) for place, product in enumerate(products[:k]) if product in truth)
@@ -140,21 +140,23 @@ def test_scores_are_those_of_a_loop(drawn: tuple):
 
 
 @given(scored())
-def test_ndcg_is_scikit_learns(drawn: tuple):
-    truths, lists, histories, k = drawn
+def test_ndcg_is_scikit_learns(draws: tuple):
+    truths, lists, histories, k = draws
     scores = score_rankings(ranking_of(lists, 22), questions_of(truths, histories), k)
     for user, (truth, products) in enumerate(zip(truths, lists, strict=True)):
-        relevance, guessed = np.zeros(2 * PRODUCTS), np.zeros(2 * PRODUCTS)
+        relevance, scores_of_products = np.zeros(2 * PRODUCTS), np.zeros(2 * PRODUCTS)
         relevance[truth] = 1
-        guessed[products] = 100 - np.arange(len(products))
+        scores_of_products[products] = 100 - np.arange(len(products))
         # what is not listed misses: irrelevant products stand before it
-        guessed[PRODUCTS:] = 10 - np.arange(PRODUCTS) / PRODUCTS
-        assert scores.values["ndcg"][user] == pytest.approx(ndcg_score([relevance], [guessed], k=k))
+        scores_of_products[PRODUCTS:] = 10 - np.arange(PRODUCTS) / PRODUCTS
+        assert scores.values["ndcg"][user] == pytest.approx(
+            ndcg_score([relevance], [scores_of_products], k=k)
+        )
 
 
 @given(scored())
-def test_appending_a_miss_changes_nothing(drawn: tuple):
-    truths, lists, histories, k = drawn
+def test_appending_a_miss_changes_nothing(draws: tuple):
+    truths, lists, histories, k = draws
     questions = questions_of(truths, histories)
     longer = [
         [*products, next(product for product in range(PRODUCTS, 10**6) if product not in products)]
@@ -166,23 +168,25 @@ def test_appending_a_miss_changes_nothing(drawn: tuple):
 
 
 @given(scored())
-def test_moving_a_hit_up_never_lowers_ndcg(drawn: tuple):
-    truths, lists, histories, k = drawn
+def test_moving_a_hit_up_never_lowers_ndcg(draws: tuple):
+    truths, lists, histories, k = draws
     questions = questions_of(truths, histories)
-    moved = [[*products] for products in lists]
-    for products, truth in zip(moved, truths, strict=True):
+    better_lists = [[*products] for products in lists]
+    for products, truth in zip(better_lists, truths, strict=True):
         for place in range(1, len(products)):
             if products[place] in truth and products[place - 1] not in truth:
                 products[place - 1], products[place] = products[place], products[place - 1]
                 break
-    before, after = (score_rankings(ranking_of(each, 22), questions, k).values for each in (lists, moved))
+    before, after = (
+        score_rankings(ranking_of(each, 22), questions, k).values for each in (lists, better_lists)
+    )
     for name in ("ndcg", "ndcg_all_truth", "ndcg_fixed_k", "recall"):
         assert (after[name] >= before[name]).all(), name
 
 
 @given(scored())
-def test_oracles_are_the_ceilings(drawn: tuple):
-    truths, _, histories, k = drawn
+def test_oracles_are_the_ceilings(draws: tuple):
+    truths, _, histories, k = draws
     questions = questions_of(truths, histories)
     best = score_rankings(oracle(questions, k), questions, k)
     np.testing.assert_allclose(best.values["ndcg"], 1, rtol=1e-12)

@@ -77,23 +77,28 @@ def test_histories_pack_as_the_same_shards_do(position: str, fabric: Fabric, tmp
     config = replace(CONFIG, cse_position=position)
     expected = shard_batch(tmp_path, config)
 
-    packed = backbone_of(config, fabric).pack(histories())
+    packed_histories = backbone_of(config, fabric).pack(histories())
 
     assert "gaps" not in NestModel.depends_on
     for name, column in vars(expected).items():
         if name != "gaps":
-            assert torch.equal(getattr(packed.batch, name), column), name
+            assert torch.equal(getattr(packed_histories.batch, name), column), name
 
 
 def test_every_line_knows_its_product(fabric: Fabric):
-    packed = backbone_of(CONFIG, fabric).pack(histories())
-    items = packed.item_of_row
-    assert PRODUCTS[items[(packed.user_of_row == 2) & (items != NO_ITEM)]].tolist() == [1003, 1004, 999, 1005]
+    packed_histories = backbone_of(CONFIG, fabric).pack(histories())
+    items = packed_histories.item_of_row
+    assert PRODUCTS[items[(packed_histories.user_of_row == 2) & (items != NO_ITEM)]].tolist() == [
+        1003,
+        1004,
+        999,
+        1005,
+    ]
     lines = items != NO_ITEM
     tokens = backbone_of(CONFIG, fabric).token_of_product[items[lines]]
-    assert torch.equal(tokens, packed.batch.tokens[lines])
-    assert (packed.batch.tokens[packed.query_cls_rows + 1] == MASK).all()
-    assert not lines[packed.query_cls_rows + 1].any()
+    assert torch.equal(tokens, packed_histories.batch.tokens[lines])
+    assert (packed_histories.batch.tokens[packed_histories.query_cls_rows + 1] == MASK).all()
+    assert not lines[packed_histories.query_cls_rows + 1].any()
 
 
 def test_a_query_equals_a_masked_last_set(fabric: Fabric, tmp_path: Path):
@@ -105,12 +110,12 @@ def test_a_query_equals_a_masked_last_set(fabric: Fabric, tmp_path: Path):
     batch = pack(seqsets, Selection.of_sets(seqsets, offsets[:-1], offsets[1:] - 1), config)
     last = (batch.subject_offsets[1:] - 1).tolist()
     for seed in range(5000):  # until only the last sets are masked
-        masked = mask_sets(batch, torch.Generator().manual_seed(seed), config)
-        if masked.masked_sets.sets.tolist() == last:
+        masked_batch = mask_sets(batch, torch.Generator().manual_seed(seed), config)
+        if masked_batch.masked_sets.sets.tolist() == last:
             break
     backbone = backbone_of(config, fabric)
-    rows = masked.batch.cls_rows[masked.masked_sets.sets]
-    expected = backbone.model(masked.batch)
+    rows = masked_batch.batch.cls_rows[masked_batch.masked_sets.sets]
+    expected = backbone.model(masked_batch.batch)
 
     states = backbone.query_states(histories({user: HISTORIES[user] for user in baskets}))
 
@@ -120,8 +125,8 @@ def test_a_query_equals_a_masked_last_set(fabric: Fabric, tmp_path: Path):
 
 def test_a_weighted_query_row_equals_as_many_rows(fabric: Fabric):
     backbone = backbone_of(CONFIG, fabric, query_rows=6)
-    packed = backbone.pack(histories({1: HISTORIES[1]}))
-    rows, last = packed.batch, int(packed.query_cls_rows[0])
+    packed_histories = backbone.pack(histories({1: HISTORIES[1]}))
+    rows, last = packed_histories.batch, int(packed_histories.query_cls_rows[0])
     repeats = torch.ones(len(rows.tokens), dtype=torch.int64)
     repeats[last + 1] = 5
     ends = torch.cat([torch.zeros(1, dtype=torch.int64), repeats.cumsum(0)])
@@ -213,6 +218,6 @@ def test_a_model_of_another_system_is_refused(fabric: Fabric, tmp_path: Path):
 def test_a_saved_model_is_read_with_its_vocabulary(fabric: Fabric, tmp_path: Path):
     sha256 = write_item_vocab(tmp_path / "vocab.parquet")
     folder = save_model(tmp_path / "model", CONFIG, sha256)
-    loaded = NestBackbone.load(folder, tmp_path / "vocab.parquet", PRODUCTS, fabric)
+    backbone = NestBackbone.load(folder, tmp_path / "vocab.parquet", PRODUCTS, fabric)
     expected = backbone_of(CONFIG, fabric).user_vectors(histories())
-    torch.testing.assert_close(loaded.user_vectors(histories()), expected)
+    torch.testing.assert_close(backbone.user_vectors(histories()), expected)

@@ -8,7 +8,7 @@ from lightning_fabric import Fabric
 from nest_model.config import ModelConfig
 from nest_model.next_set.nest_backbone import NestBackbone
 from nest_model.next_set.nest_readouts import NestReadout
-from nest_model.next_set.questions import Known
+from nest_model.next_set.questions import LearningData
 from schemas.tables.vocab import UNK
 from tests.support.factories.histories import baskets_of, histories_of
 from tests.support.factories.ragged import VOCAB_SIZE, seeded_model
@@ -23,10 +23,10 @@ def test_products_stand_by_the_logits_of_their_tokens(readout: str):
     baskets = baskets_of(SHOP)
     model = seeded_model(CONFIG, dtype=torch.float32)
     backbone = NestBackbone(model, baskets.product_id, TOKENS, Fabric(accelerator="cpu", devices=1))
-    fitted = NestReadout.of(Known(baskets, baskets), backbone, readout)
+    recommender = NestReadout.of(LearningData(baskets, baskets), backbone, readout)
     histories = histories_of(baskets)
 
-    ranking = fitted.rank(histories, 10)
+    ranking = recommender.rank(histories, 10)
 
     states = backbone.query_states(histories)
     with torch.no_grad():
@@ -38,4 +38,4 @@ def test_products_stand_by_the_logits_of_their_tokens(readout: str):
     order = np.argsort(-logits[:, 5:9].numpy(), axis=1)
     assert ranking.product_id[:, :4].tolist() == baskets.product_id[order].tolist()
     assert (ranking.product_id[:, 4:] == -1).all()  # 9 has no token
-    assert fitted.nameable.tolist() == [1, 2, 3, 4]
+    assert recommender.nameable.tolist() == [1, 2, 3, 4]

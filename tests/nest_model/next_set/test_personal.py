@@ -36,12 +36,12 @@ def row_by_loop(
     mean_gap = plain.mean(gaps) if gaps else NAN
     mean_day_gap = plain.mean(day_gaps) if day_gaps else NAN
     since, days_since = (n - at[-1], query_day - days[at[-1]]) if at else (NAN, NAN)
-    seen: set[int] = set()
+    earlier_products: set[int] = set()
     repeats, later_lines = 0, 0
     for index, basket in enumerate(baskets):
-        repeats += len(seen & set(basket))
+        repeats += len(earlier_products & set(basket))
         later_lines += len(basket) * (index > 0)
-        seen |= set(basket)
+        earlier_products |= set(basket)
     all_gaps = [later - earlier for earlier, later in pairwise(days)]
     return {
         "count": len(at),
@@ -73,8 +73,8 @@ def test_features_are_those_of_a_loop(rng: np.random.Generator) -> None:
     baskets = baskets_of(shop, days=days, product_id=range(100, 110))
     histories = histories_of(baskets, gap_days=4)
     user, item = (grid.ravel() for grid in np.meshgrid(np.arange(12), np.arange(10), indexing="ij"))
-    shuffled = rng.permutation(len(user))
-    user, item = user[shuffled], item[shuffled]
+    permutation = rng.permutation(len(user))
+    user, item = user[permutation], item[permutation]
     rows = features(histories, user, item, ProductStatistics.of(baskets))
     assert rows.dtype == np.float32
     everybody = [set(basket) for user_baskets in shop.values() for basket in user_baskets]
@@ -90,12 +90,12 @@ def test_features_are_those_of_a_loop(rng: np.random.Generator) -> None:
 
 def test_features_of_a_label_do_not_change_with_the_label_and_what_follows(rng: np.random.Generator) -> None:
     shop = {user: [[100], *baskets] for user, baskets in random_shop(rng).items()}
-    changed = {
+    other_shop = {
         user: [*baskets[:-1], [100 + (product + 3) % 15 for product in range(4)]]
         for user, baskets in shop.items()
     }
     tables = []
-    for version in (shop, changed):
+    for version in (shop, other_shop):
         training = baskets_of(version, product_id=range(100, 115))
         before = training.first(training.lengths - 1)
         histories = Histories(before, training.days[training.basket_offsets[1:] - 1])

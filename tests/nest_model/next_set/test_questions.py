@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nest_model.next_set.baskets import Baskets
-from nest_model.next_set.questions import Known, Questions, Shop
+from nest_model.next_set.questions import LearningData, Questions, Shop
 from schemas.errors import InputError, NestError
 from tests.support.factories.shops import Shopper, Shoppers, order_id, random_shoppers, write_shop
 
@@ -15,8 +15,8 @@ SHOPPERS = {
     1: Shopper("train", [[1, 2], [2], [3]]),
     2: Shopper("train", [[4]]),
     3: Shopper("val", [[1], [2, 3], [5]]),
-    4: Shopper("test", [[1], [2], [6, 1]], hidden=[7, 1], days=[0, 1, 3, 10]),
-    5: Shopper("test", [[8]], hidden=[2]),
+    4: Shopper("test", [[1], [2], [6, 1]], hidden_products=[7, 1], days=[0, 1, 3, 10]),
+    5: Shopper("test", [[8]], hidden_products=[2]),
 }
 
 
@@ -41,9 +41,9 @@ def read(folder: Path, target: str, shoppers: Shoppers = SHOPPERS, **options) ->
 
 def test_official_last_visible(tmp_path: Path):
     shop = read(tmp_path, "last_visible")
-    assert carts(shop.known.training) == {1: [[1, 2], [2], [3]], 2: [[4]]}
-    assert carts(shop.known.test_histories) == {4: [[1], [2]]}
-    assert carts(shop.known.histories) == {1: [[1, 2], [2]], 2: []}
+    assert carts(shop.learning_data.training) == {1: [[1, 2], [2], [3]], 2: [[4]]}
+    assert carts(shop.learning_data.test_histories) == {4: [[1], [2]]}
+    assert carts(shop.learning_data.histories) == {1: [[1, 2], [2]], 2: []}
     assert shop.validation is not None
     assert carts(shop.validation.histories.baskets) == {3: [[1], [2, 3]]}
     assert truths(shop.validation) == {3: [5]}
@@ -55,9 +55,9 @@ def test_official_last_visible(tmp_path: Path):
 
 def test_official_held_out(tmp_path: Path):
     shop = read(tmp_path, "held_out")
-    assert carts(shop.known.training) == {1: [[1, 2], [2], [3]], 2: [[4]]}
+    assert carts(shop.learning_data.training) == {1: [[1, 2], [2], [3]], 2: [[4]]}
     assert carts(shop.test.histories.baskets) == {4: [[1], [2], [1, 6]], 5: [[8]]}
-    assert carts(shop.known.test_histories) == carts(shop.test.histories.baskets)
+    assert carts(shop.learning_data.test_histories) == carts(shop.test.histories.baskets)
     assert truths(shop.test) == {4: [1, 7], 5: [2]}
     assert shop.test.histories.query_days.tolist() == [10, 7]
     assert shop.test.left_out == {"no_target": 0, "no_history": 0}
@@ -69,14 +69,14 @@ def test_published_last_visible(tmp_path: Path):
     shop = read(tmp_path, "last_visible", protocol="published")
     assert shop.validation is None
     # nobody's last order, and so nothing of the users with one order
-    assert carts(shop.known.training) == {1: [[1, 2], [2]], 3: [[1], [2, 3]], 4: [[1], [2]]}
+    assert carts(shop.learning_data.training) == {1: [[1, 2], [2]], 3: [[1], [2, 3]], 4: [[1], [2]]}
     assert truths(shop.test) == {4: [1, 6]}
 
 
 def test_published_held_out(tmp_path: Path):
     shop = read(tmp_path, "held_out", protocol="published")
     training = {1: [[1, 2], [2]], 3: [[1], [2, 3]], 4: [[1], [2], [1, 6]], 5: [[8]]}
-    assert carts(shop.known.training) == training
+    assert carts(shop.learning_data.training) == training
     assert truths(shop.test) == {4: [1, 7], 5: [2]}
 
 
@@ -91,17 +91,19 @@ def test_expected_days_are_those_of_a_loop(seed: int, tmp_path: Path):
     chance = np.random.default_rng(seed)
     shoppers = {
         user: replace(
-            shopper, hidden=None, days=np.cumsum(chance.integers(0, 9, len(shopper.baskets))).tolist()
+            shopper,
+            hidden_products=None,
+            days=np.cumsum(chance.integers(0, 9, len(shopper.baskets))).tolist(),
         )
         for user, shopper in random_shoppers(seed).items()
     }
     shop = read(tmp_path, "last_visible", shoppers)
-    baskets, training = shop.test.histories.baskets, shop.known.training
+    baskets, training = shop.test.histories.baskets, shop.learning_data.training
     days = np.split(baskets.days, baskets.basket_offsets[1:-1])
     training_gaps = [np.diff(each) for each in np.split(training.days, training.basket_offsets[1:-1])]
     usual = np.median(np.concatenate(training_gaps))
     expected = [each[-1] + (np.median(np.diff(each)) if len(each) > 1 else usual) for each in days]
-    np.testing.assert_allclose(shop.known.expected_days(baskets), expected)
+    np.testing.assert_allclose(shop.learning_data.expected_days(baskets), expected)
 
 
 def test_given_query_day_says_nothing_under_expected_query_time(tmp_path: Path):
@@ -116,9 +118,9 @@ def test_given_query_day_says_nothing_under_expected_query_time(tmp_path: Path):
 def test_users_without_target_or_history_are_counted_by_reason(tmp_path: Path):
     shoppers = SHOPPERS | {
         6: Shopper(
-            "test", [[], []], hidden=[1]
+            "test", [[], []], hidden_products=[1]
         ),  # neither a visible target nor, for the hidden one, a history
-        7: Shopper("test", [[1], [2]], hidden=[]),  # nothing in held_out
+        7: Shopper("test", [[1], [2]], hidden_products=[]),  # nothing in held_out
     }
     assert read(tmp_path / "a", "last_visible", shoppers).test.left_out == {"no_target": 1, "no_history": 1}
     shop = read(tmp_path / "b", "held_out", shoppers)
@@ -127,18 +129,23 @@ def test_users_without_target_or_history_are_counted_by_reason(tmp_path: Path):
 
 
 def test_product_in_two_lines_of_held_out_is_one_target(tmp_path: Path):
-    shop = read(tmp_path, "held_out", SHOPPERS | {5: replace(SHOPPERS[5], hidden=[2, 2, 1, 2])})
+    shop = read(tmp_path, "held_out", SHOPPERS | {5: replace(SHOPPERS[5], hidden_products=[2, 2, 1, 2])})
     assert truths(shop.test)[5] == [1, 2]
 
 
 def test_no_target_widens_the_products(tmp_path: Path):
     shoppers = SHOPPERS | {
         3: replace(SHOPPERS[3], baskets=[[1], [2, 3], [50]]),
-        4: replace(SHOPPERS[4], baskets=[[1], [2], [60]], hidden=[70]),
+        4: replace(SHOPPERS[4], baskets=[[1], [2], [60]], hidden_products=[70]),
     }
-    assert read(tmp_path / "a", "last_visible", shoppers).known.training.product_id.tolist() == [1, 2, 3, 4]
+    assert read(tmp_path / "a", "last_visible", shoppers).learning_data.training.product_id.tolist() == [
+        1,
+        2,
+        3,
+        4,
+    ]
     shop = read(tmp_path / "b", "held_out", shoppers)
-    assert shop.known.training.product_id.tolist() == [1, 2, 3, 4, 8, 60]
+    assert shop.learning_data.training.product_id.tolist() == [1, 2, 3, 4, 8, 60]
     assert truths(shop.test)[4] == [70]
 
 
@@ -148,12 +155,12 @@ def test_replacing_the_target_and_all_after_it_changes_nothing_a_system_sees(
     target: str, protocol: str, tmp_path: Path
 ):
     shoppers = random_shoppers(5)
-    changed = {user: with_other_target(shopper, target) for user, shopper in shoppers.items()}
+    other_shoppers = {user: with_other_target(shopper, target) for user, shopper in shoppers.items()}
     shops = [
         read(tmp_path / str(number), target, each, protocol=protocol)
-        for number, each in enumerate((shoppers, changed))
+        for number, each in enumerate((shoppers, other_shoppers))
     ]
-    for name in ("known", "test"):
+    for name in ("learning_data", "test"):
         for before, after in zip(*(arrays_of(getattr(shop, name)) for shop in shops), strict=True):
             np.testing.assert_array_equal(before, after)
     assert truths(shops[0].test) != truths(shops[1].test)
@@ -163,13 +170,13 @@ def with_other_target(shopper: Shopper, target: str) -> Shopper:
     """Return a test user whose target, and what comes after it, holds one product that nobody bought."""
     if shopper.split != "test":
         return shopper
-    hidden = [999] if shopper.hidden is not None else None
+    hidden_products = [999] if shopper.hidden_products is not None else None
     baskets = shopper.baskets if target == "held_out" else [*shopper.baskets[:-1], [998]]
-    return replace(shopper, baskets=baskets, hidden=hidden)
+    return replace(shopper, baskets=baskets, hidden_products=hidden_products)
 
 
-def arrays_of(part: Known | Questions) -> list[np.ndarray]:
-    if isinstance(part, Known):
+def arrays_of(part: LearningData | Questions) -> list[np.ndarray]:
+    if isinstance(part, LearningData):
         return [*vars(part.training).values(), *vars(part.test_histories).values()]
     return [*vars(part.histories.baskets).values(), part.histories.query_days]
 
@@ -178,16 +185,16 @@ def test_order_after_the_hidden_one_is_no_history(tmp_path: Path):
     shoppers = SHOPPERS | {4: replace(SHOPPERS[4], later=[[9]], days=[0, 1, 3, 10, 11])}
     shop = read(tmp_path, "held_out", shoppers)
     assert carts(shop.test.histories.baskets)[4] == [[1], [2], [1, 6]]
-    assert 9 not in shop.known.training.product_id
+    assert 9 not in shop.learning_data.training.product_id
     assert truths(shop.test)[4] == [1, 7]
 
 
 def test_questions_are_taken_in_the_order_given(tmp_path: Path):
     test = read(tmp_path, "held_out").test
-    taken = test.take(np.array([1, 0]))
-    assert truths(taken) == {5: [2], 4: [1, 7]}
-    assert taken.subject_id.tolist() == [5, 4]
-    assert taken.histories.query_days.tolist() == [7, 10]
+    part = test.take(np.array([1, 0]))
+    assert truths(part) == {5: [2], 4: [1, 7]}
+    assert part.subject_id.tolist() == [5, 4]
+    assert part.histories.query_days.tolist() == [7, 10]
     assert truths(test.take(np.array([1]))) == {5: [2]}
 
 
@@ -199,7 +206,7 @@ def test_no_validation_user_who_can_be_asked_is_no_validation(validation: Shoppe
 
 
 def test_nobody_with_a_history_is_an_error_that_counts_reasons(tmp_path: Path):
-    shoppers = {1: SHOPPERS[1], 5: SHOPPERS[5], 6: Shopper("test", [[]], hidden=[1])}
+    shoppers = {1: SHOPPERS[1], 5: SHOPPERS[5], 6: Shopper("test", [[]], hidden_products=[1])}
     with pytest.raises(
         NestError,
         match=r"no test user has .*without products to predict: < 11, without an earlier basket: < 11",

@@ -33,8 +33,8 @@ def tied_scores(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, in
 
 
 @given(tied_scores())
-def test_dense_ranking_is_a_full_sort(drawn: tuple[np.ndarray, np.ndarray, np.ndarray, int]):
-    scores, popularity, product_id, k = drawn
+def test_dense_ranking_is_a_full_sort(draws: tuple[np.ndarray, np.ndarray, np.ndarray, int]):
+    scores, popularity, product_id, k = draws
     ranking = TieOrder.by_popularity(popularity).rank_dense(scores, product_id, k)
     assert ranking.product_id.tolist() == sorted_by_hand(scores, popularity, product_id, k)
     assert (np.isnan(ranking.scores) == (ranking.product_id == NO_PRODUCT)).all()
@@ -42,8 +42,8 @@ def test_dense_ranking_is_a_full_sort(drawn: tuple[np.ndarray, np.ndarray, np.nd
 
 
 @given(tied_scores(), st.randoms(use_true_random=False))
-def test_ranking_of_pairs_in_any_order_is_the_dense_one(drawn, random):
-    scores, popularity, product_id, k = drawn
+def test_ranking_of_pairs_in_any_order_is_the_dense_one(draws, random):
+    scores, popularity, product_id, k = draws
     order = TieOrder.by_popularity(popularity)
     pairs = list(zip(*np.nonzero(scores > -np.inf), strict=True))
     random.shuffle(pairs)

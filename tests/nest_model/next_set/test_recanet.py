@@ -6,7 +6,7 @@ import torch
 
 from nest_model.next_set import recanet
 from nest_model.next_set import validation as best_epoch
-from nest_model.next_set.questions import Known
+from nest_model.next_set.questions import LearningData
 from nest_model.next_set.ranking import NO_PRODUCT
 from nest_model.next_set.recanet_rows import question_rows
 from nest_model.next_set.system import load_system
@@ -30,10 +30,10 @@ def new_model(users: int = 3, item_size: int = 6, user_size: int = 4) -> recanet
     return recanet.ReCANet(recanet.keras_embedding(len(PRODUCTS), item_size), item_size, table)
 
 
-def fit(name, tmp_path, training, *, known=None, validation=None, seed=1, **options):
+def fit(name, tmp_path, training, *, data=None, validation=None, seed=1, **options):
     system = load_system(name)
-    known = known or no_test_users(training)
-    return system(system.Options(**SMALL | options), cpu_tools(tmp_path)).fit(known, validation, seed)
+    data = data or no_test_users(training)
+    return system(system.Options(**SMALL | options), cpu_tools(tmp_path)).fit(data, validation, seed)
 
 
 def test_parameters_are_those_of_the_closed_form():
@@ -49,20 +49,20 @@ def test_packed_rows_equal_padded_ones_with_a_mask():
     baskets = baskets_of(random_users(3, 15), PRODUCTS)
     batch = question_rows(baskets, np.ones(15, dtype=bool)).batch(np.arange(20), 7)
     features = torch.tensor([0, 1, 2])
-    packed = recanet.logits(model, batch, features, torch.device("cpu"))
+    packed_logits = recanet.logits(model, batch, features, torch.device("cpu"))
     reference = torch.stack([padded_logit(model, batch, features, row, most_gaps=7) for row in range(20)])
     assert len(batch.row_counts) > 3
-    torch.testing.assert_close(packed, reference)
+    torch.testing.assert_close(packed_logits, reference)
 
 
 def padded_logit(model, batch, features, row, most_gaps):
     """Return a row's logit by torch's LSTM, from zeros on its left whose steps leave the state as it is."""
     starts = np.concatenate([[0], np.cumsum(batch.row_counts)])
     gaps = [batch.gaps[starts[t] + row] for t, rows in enumerate(batch.row_counts) if row < rows]
-    padded = [0.0] * (most_gaps - len(gaps)) + gaps
+    padded_gaps = [0.0] * (most_gaps - len(gaps)) + gaps
     item, user = model.items.weight[batch.item[row]], model.users.table.weight[features[batch.label[row]]]
     context = torch.relu(model.combine(torch.cat([item, user])))
-    steps = [torch.relu(model.step(torch.cat([context, torch.tensor([gap])]))) for gap in padded]
+    steps = [torch.relu(model.step(torch.cat([context, torch.tensor([gap])]))) for gap in padded_gaps]
     for layer in model.layers:
         cell = torch.nn.LSTMCell(64, 64)
         weights = layer.input.weight, layer.recurrent, layer.input.bias, torch.zeros(256)
@@ -76,7 +76,7 @@ def padded_logit(model, batch, features, row, most_gaps):
             )
         )
         state, outputs = (torch.zeros(64), torch.zeros(64)), []
-        for step, gap in zip(steps, padded, strict=True):
+        for step, gap in zip(steps, padded_gaps, strict=True):
             state = cell(step, state) if gap else state
             outputs.append(state[0])
         steps = outputs
@@ -108,28 +108,28 @@ def test_a_product_of_every_basket_is_recommended(name, tmp_path):
     users = random_users(60, 15)
     everybody = {user: [[*basket, 20] for basket in baskets] for user, baskets in users.items()}
     products = [*PRODUCTS, 20]
-    fitted = fit(name, tmp_path, baskets_of(everybody, products), epochs=15)
-    top = fitted.rank(histories_of_users({200: [[1, 20], [2, 20], [3, 20]]}, products), 1)
+    recommender = fit(name, tmp_path, baskets_of(everybody, products), epochs=15)
+    top = recommender.rank(histories_of_users({200: [[1, 20], [2, 20], [3, 20]]}, products), 1)
     assert top.product_id.tolist() == [[20]]
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_scores_do_not_depend_on_other_users_or_batches(name, tmp_path, monkeypatch):
     users = random_users(30, 15, seed=1, first=100)
-    fitted = fit(name, tmp_path, baskets_of(random_users(40, 15), PRODUCTS))
-    together = fitted.rank(histories_of_users(users, PRODUCTS), 6)
+    recommender = fit(name, tmp_path, baskets_of(random_users(40, 15), PRODUCTS))
+    together = recommender.rank(histories_of_users(users, PRODUCTS), 6)
     monkeypatch.setattr(recanet, "_USERS_AT_A_TIME", 7)
-    fitted._options = fitted._options.model_copy(update={"batch_rows": 13})
-    apart = fitted.rank(histories_of_users(users, PRODUCTS), 6)
+    recommender._options = recommender._options.model_copy(update={"batch_rows": 13})
+    apart = recommender.rank(histories_of_users(users, PRODUCTS), 6)
     np.testing.assert_allclose(together.scores, apart.scores, atol=1e-5)
     assert (together.product_id == apart.product_id).mean() > 0.99
 
 
 def test_transductive_vectors_are_those_of_training_test_and_validation_users(tmp_path):
     training = baskets_of({1: [[1, 2], [1]], 2: [[2], [2]]}, PRODUCTS)
-    known = Known(training, baskets_of({5: [[1], [1, 2]]}, PRODUCTS))
+    data = LearningData(training, baskets_of({5: [[1], [1, 2]]}, PRODUCTS))
     validation = questions_of_users({3: [[1, 2], [2]]}, {3: [1]}, PRODUCTS)
-    options = {"known": known, "validation": validation, "epochs": 1, "min_item_count": 1}
+    options = {"data": data, "validation": validation, "epochs": 1, "min_item_count": 1}
     model = fit("recanet", tmp_path, training, **options).model
     assert model.users.subject_id.tolist() == [1, 2, 3, 5]
     inductive = fit("recanet_inductive", tmp_path, training, **options).model
@@ -146,10 +146,10 @@ def test_users_without_a_vector_have_zeros():
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_rankings_hold_candidates_of_the_history_alone(name, tmp_path):
     training = baskets_of({1: [[1, 2], [1, 2], [1]], 2: [[1], [2, 3]]}, PRODUCTS)
-    fitted = fit(name, tmp_path, training, epochs=1)
-    ranking = fitted.rank(histories_of_users({8: [[1, 3, 15]], 9: [[1]] * 100}, PRODUCTS), 3)
+    recommender = fit(name, tmp_path, training, epochs=1)
+    ranking = recommender.rank(histories_of_users({8: [[1, 3, 15]], 9: [[1]] * 100}, PRODUCTS), 3)
     assert ranking.product_id.tolist() == [[1, NO_PRODUCT, NO_PRODUCT]] * 2
-    assert fitted.nameable.tolist() == [1, 2]
+    assert recommender.nameable.tolist() == [1, 2]
 
 
 def test_the_epoch_best_for_validation_users_is_taken(tmp_path, monkeypatch):
@@ -157,12 +157,15 @@ def test_the_epoch_best_for_validation_users_is_taken(tmp_path, monkeypatch):
     validation = questions_of_users({100: [[1, 2], [1]]}, {100: [1]}, PRODUCTS)
     worse = iter([0.5, 0.4, 0.3])
     monkeypatch.setattr(best_epoch, "validation_scores", lambda *_: {"ndcg": next(worse), "recall": 0})
-    chosen = fit("recanet_inductive", tmp_path, training, validation=validation, epochs=3)
+    best = fit("recanet_inductive", tmp_path, training, validation=validation, epochs=3)
     first = fit("recanet_inductive", tmp_path, training, epochs=1)
     histories = histories_of_users(random_users(5, 15, seed=3, first=300), PRODUCTS)
-    np.testing.assert_array_equal(chosen.rank(histories, 5).scores, first.rank(histories, 5).scores)
+    np.testing.assert_array_equal(best.rank(histories, 5).scores, first.rank(histories, 5).scores)
 
 
 def test_training_without_rows_leaves_a_model_that_ranks(tmp_path):
-    fitted = fit("recanet_inductive", tmp_path, baskets_of({1: [[1, 2]], 2: [[1, 2]]}, PRODUCTS))
-    assert set(fitted.rank(histories_of_users({7: [[1, 2]]}, PRODUCTS), 2).product_id[0].tolist()) == {1, 2}
+    recommender = fit("recanet_inductive", tmp_path, baskets_of({1: [[1, 2]], 2: [[1, 2]]}, PRODUCTS))
+    assert set(recommender.rank(histories_of_users({7: [[1, 2]]}, PRODUCTS), 2).product_id[0].tolist()) == {
+        1,
+        2,
+    }

@@ -35,16 +35,16 @@ def contents(rows: Rows, baskets: Baskets, most_gaps: int = MOST_GAPS) -> set[tu
     users = baskets.subject_id[rows.label_user[batch.label]]
     positions = rows.label_position[batch.label]
     products = baskets.product_id[batch.item]
-    found = list(zip(users, positions, products, gaps_of(batch), batch.is_bought, strict=True))
-    assert len(set(found)) == len(rows)
-    return set(found)
+    row_contents = list(zip(users, positions, products, gaps_of(batch), batch.is_bought, strict=True))
+    assert len(set(row_contents)) == len(rows)
+    return set(row_contents)
 
 
-def looped(users: dict[int, list[list[int]]], label_positions: int, allowed: set[int]) -> set[tuple]:
+def rows_by_loop(users: dict[int, list[list[int]]], label_positions: int, candidates: set[int]) -> set[tuple]:
     rows = set()
     for user, baskets in users.items():
         for label in range(max(1, len(baskets) - label_positions), len(baskets)):
-            for product in set().union(*baskets[:label]) & allowed:
+            for product in set().union(*baskets[:label]) & candidates:
                 places = [place for place in range(label) if product in baskets[place]]
                 gaps = tuple(np.diff([*places, label])[-MOST_GAPS:])
                 rows.add((user, label, product, gaps, product in baskets[label]))
@@ -57,7 +57,9 @@ def test_rows_are_those_of_a_loop(label_positions):
     baskets = baskets_of(users)
     is_candidate = baskets.product_id % 4 != 0
     rows = training_rows(baskets, is_candidate, label_positions)
-    assert contents(rows, baskets) == looped(users, label_positions, {*baskets.product_id[is_candidate]})
+    assert contents(rows, baskets) == rows_by_loop(
+        users, label_positions, {*baskets.product_id[is_candidate]}
+    )
 
 
 def test_gaps_of_purchases_in_2_and_5_before_7():
@@ -78,10 +80,10 @@ def test_question_rows_wait_for_the_basket_after_all():
 
 def test_rows_of_a_label_ignore_what_comes_later():
     users = random_users(20, 12)
-    changed = {user: [*baskets[:-1], [12]] for user, baskets in users.items()}
+    other_labels = {user: [*baskets[:-1], [12]] for user, baskets in users.items()}
     before, after = (
         {row[:4] for row in contents(training_rows(baskets, everything(baskets), 50), baskets)}
-        for baskets in (baskets_of(each, list(range(1, 13))) for each in (users, changed))
+        for baskets in (baskets_of(each, list(range(1, 13))) for each in (users, other_labels))
     )
     assert before == after
     assert before
@@ -124,7 +126,7 @@ def test_labels_are_in_the_order_of_their_blocks():
 
 def test_joined_users_keep_the_first_of_their_baskets():
     parts = [baskets_of(each, [1, 2, 3]) for each in ({1: [[1]], 3: [[3], [1]]}, {2: [[2]], 3: [[2]]})]
-    joined = join_users(parts)
-    assert joined.subject_id.tolist() == [1, 2, 3]
-    assert joined.lengths.tolist() == [1, 1, 2]
-    assert joined.product_id[joined.items].tolist() == [1, 2, 3, 1]
+    all_users = join_users(parts)
+    assert all_users.subject_id.tolist() == [1, 2, 3]
+    assert all_users.lengths.tolist() == [1, 1, 2]
+    assert all_users.product_id[all_users.items].tolist() == [1, 2, 3, 1]

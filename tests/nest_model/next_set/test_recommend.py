@@ -50,31 +50,32 @@ def score(shop: ShopFiles, out: Path, *flags: str) -> Path:
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_lists_are_those_of_the_scored_run(name: str, shop: ShopFiles, tmp_path: Path):
     fast = FAST.get(name, [])
-    scored = score(shop, tmp_path / "scored", f"--system={name}", "--training-users=12", *fast)
-    assert run("recommend", shop, tmp_path / "lists", f"--scored={scored}") == 0
+    scored_run = score(shop, tmp_path / "scored", f"--system={name}", "--training-users=12", *fast)
+    assert run("recommend", shop, tmp_path / "lists", f"--scored={scored_run}") == 0
     lists = lists_of(tmp_path / "lists" / "recommendations.parquet")
-    ranked = lists_of(scored / "rankings.parquet")
-    assert {*ranked} < {*lists}
-    assert all(lists[user][: len(products[:10])] == products[:10] for user, products in ranked.items())
+    scored_lists = lists_of(scored_run / "rankings.parquet")
+    assert {*scored_lists} < {*lists}
+    assert all(lists[user][: len(products[:10])] == products[:10] for user, products in scored_lists.items())
     # a sample of twelve users learns something else than all of them do
     everybody = score(shop, tmp_path / "all", f"--system={name}", "--training-users=0", *fast)
     if name in FAST:
-        assert lists_of(everybody / "rankings.parquet") != ranked
+        assert lists_of(everybody / "rankings.parquet") != scored_lists
 
 
 def test_new_users_have_lists_of_the_shop_s_products(shop: ShopFiles, tmp_path: Path):
-    scored = score(shop, tmp_path / "scored", "--system=decayed")
-    known = shop.read().known.training.product_id.tolist()
+    scored_run = score(shop, tmp_path / "scored", "--system=decayed")
+    shop_products = shop.read().learning_data.training.product_id.tolist()
     new = write_shop(
-        tmp_path / "new", {900: Shopper("test", [[known[0], 5], [known[0]]]), 901: Shopper("test", [[5]])}
+        tmp_path / "new",
+        {900: Shopper("test", [[shop_products[0], 5], [shop_products[0]]]), 901: Shopper("test", [[5]])},
     )
-    flags = [f"--scored={scored}", f"--users={new.paths['baskets']}", "--top=3"]
+    flags = [f"--scored={scored_run}", f"--users={new.paths['baskets']}", "--top=3"]
     assert run("recommend", shop, tmp_path / "lists", *flags) == 0
     lists = lists_of(tmp_path / "lists" / "recommendations.parquet")
     assert [*lists] == [900]  # the other bought nothing that the shop knows
-    assert lists[900][0] == known[0]
+    assert lists[900][0] == shop_products[0]
     assert len({*lists[900]}) == 3
-    assert {*lists[900]} <= {*known}
+    assert {*lists[900]} <= {*shop_products}
 
 
 def test_shop_without_a_question_is_served(tmp_path: Path):
@@ -84,8 +85,8 @@ def test_shop_without_a_question_is_served(tmp_path: Path):
         tmp_path / "shop",
         {user: short[user] if each.split == "test" else each for user, each in shoppers.items()},
     )
-    scored = score(shop, tmp_path / "scored", "--system=decayed")
-    assert run("recommend", shop, tmp_path / "lists", f"--scored={scored}") == 0
+    scored_run = score(shop, tmp_path / "scored", "--system=decayed")
+    assert run("recommend", shop, tmp_path / "lists", f"--scored={scored_run}") == 0
     assert {*lists_of(tmp_path / "lists" / "recommendations.parquet")} == {*shoppers}
     assert {path.name for path in (tmp_path / "lists").iterdir()} <= {
         "recommendations.parquet", "metrics.jsonl", ".made_by_nest.json"
@@ -117,13 +118,15 @@ def test_folder_of_another_run_is_refused(
 def test_another_backbone_than_the_scored_is_refused(
     shop: ShopFiles, tmp_path: Path, capfd: pytest.CaptureFixture
 ):
-    scored = score(shop, tmp_path / "scored", "--system=decayed")
-    card = json.loads((scored / "metrics.json").read_text())
-    (scored / "metrics.json").write_text(json.dumps(card | {"system": "nest", "backbone_sha256": ["a", "b"]}))
+    scored_run = score(shop, tmp_path / "scored", "--system=decayed")
+    card = json.loads((scored_run / "metrics.json").read_text())
+    (scored_run / "metrics.json").write_text(
+        json.dumps(card | {"system": "nest", "backbone_sha256": ["a", "b"]})
+    )
     (tmp_path / "model").mkdir()
     (tmp_path / "vocab.parquet").write_bytes(b"of another model")
     flags = [
-        f"--scored={scored}",
+        f"--scored={scored_run}",
         f"--pretrained={tmp_path / 'model'}",
         f"--vocab={tmp_path / 'vocab.parquet'}",
     ]
@@ -135,9 +138,9 @@ def test_another_backbone_than_the_scored_is_refused(
 def test_users_without_a_product_of_the_shop_are_refused(
     users: dict[int, Shopper], shop: ShopFiles, tmp_path: Path, capfd: pytest.CaptureFixture
 ):
-    scored = score(shop, tmp_path / "scored", "--system=decayed")
+    scored_run = score(shop, tmp_path / "scored", "--system=decayed")
     new = write_shop(tmp_path / "new", users)
-    flags: Sequence[str] = [f"--scored={scored}", f"--users={new.paths['baskets']}"]
+    flags: Sequence[str] = [f"--scored={scored_run}", f"--users={new.paths['baskets']}"]
     assert run("recommend", shop, tmp_path / "lists", *flags) == 2
     assert "no basket holds a product of the shop" in message_of(capfd)
 

@@ -48,7 +48,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> ShopFiles:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(shop: ShopFiles, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed_run(shop: ShopFiles, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run whose lists can be short, on the hidden orders."""
     out = tmp_path_factory.mktemp("undisturbed")
     process = run_process(command(shop, out, *DECAYED, f"--raw={shop.root}"))
@@ -56,22 +56,22 @@ def undisturbed(shop: ShopFiles, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return out
 
 
-def test_outputs_say_what_was_run_and_what_it_gave(shop: ShopFiles, undisturbed: Path):
-    metrics = json.loads((undisturbed / "metrics.json").read_text())
-    trials = json.loads((undisturbed / "trials.json").read_text())["trials"]
+def test_outputs_say_what_was_run_and_what_it_gave(shop: ShopFiles, undisturbed_run: Path):
+    metrics = json.loads((undisturbed_run / "metrics.json").read_text())
+    trials = json.loads((undisturbed_run / "trials.json").read_text())["trials"]
     questions = shop.read("held_out").test
     assert (metrics["system"], metrics["points"], metrics["users"]) == ("decayed", 4, str(len(questions)))
     assert metrics["options"] == max(trials, key=lambda trial: trial["ndcg"])["options"]
     assert metrics["traits"]["ranks_only_repeats"]
-    own, filled = metrics["results"]["own"], metrics["results"]["filled"]
+    own, full = metrics["results"]["own"], metrics["results"]["filled"]
     assert own["recall_explore_part"] == 0
-    assert filled["recall"] >= own["recall"] > 0
-    assert filled["share_on_repeats"] <= own["share_on_repeats"] == 1
+    assert full["recall"] >= own["recall"] > 0
+    assert full["share_on_repeats"] <= own["share_on_repeats"] == 1
 
 
-def test_means_are_those_of_the_scores_of_users(shop: ShopFiles, undisturbed: Path):
-    metrics = json.loads((undisturbed / "metrics.json").read_text())["results"]
-    scores = read_table(undisturbed / "scores.parquet", NEXT_SET_SCORES).to_pydict()
+def test_means_are_those_of_the_scores_of_users(shop: ShopFiles, undisturbed_run: Path):
+    metrics = json.loads((undisturbed_run / "metrics.json").read_text())["results"]
+    scores = read_table(undisturbed_run / "scores.parquet", NEXT_SET_SCORES).to_pydict()
     is_filled = np.array(scores["is_filled"])
     for name, is_row in (("own", ~is_filled), ("filled", is_filled)):
         for metric in ("recall", "ndcg", "recall_at_20"):
@@ -82,8 +82,8 @@ def test_means_are_those_of_the_scores_of_users(shop: ShopFiles, undisturbed: Pa
     assert np.array(scores["truths"])[~is_filled].tolist() == np.diff(questions.truth_offsets).tolist()
 
 
-def test_kept_lists_are_of_every_user_and_of_the_history(shop: ShopFiles, undisturbed: Path):
-    rankings = read_table(undisturbed / "rankings.parquet", RANKINGS).to_pydict()
+def test_kept_lists_are_of_every_user_and_of_the_history(shop: ShopFiles, undisturbed_run: Path):
+    rankings = read_table(undisturbed_run / "rankings.parquet", RANKINGS).to_pydict()
     baskets = shop.read("held_out").test.histories.baskets
     assert rankings["subject_id"] == baskets.subject_id.tolist()
     for place, products in enumerate(rankings["product_ids"]):
@@ -240,7 +240,7 @@ def outputs(out: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("trials_before", [1, 3])
 def test_run_killed_while_it_tunes_is_resumed_to_the_same_bytes(
-    trials_before: int, shop: ShopFiles, undisturbed: Path, tmp_path: Path
+    trials_before: int, shop: ShopFiles, undisturbed_run: Path, tmp_path: Path
 ):
     arguments = command(shop, tmp_path, *DECAYED, f"--raw={shop.root}")
     process = run_process(arguments, ("tests.support.killed_next_basket", str(trials_before)))
@@ -249,15 +249,15 @@ def test_run_killed_while_it_tunes_is_resumed_to_the_same_bytes(
     assert len(json.loads(state.read_text())["trials"]) == trials_before
     assert not (tmp_path / "metrics.json").exists()
     run(shop, tmp_path, *DECAYED, f"--raw={shop.root}")
-    assert outputs(tmp_path) == outputs(undisturbed)
+    assert outputs(tmp_path) == outputs(undisturbed_run)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     # no trial ran twice; the last before the kill was saved but no longer reported
-    reported = [line["trial"] for line in lines if line["event"] == "trial"]
-    assert reported == [trial for trial in range(4) if trial != trials_before - 1]
+    trials = [line["trial"] for line in lines if line["event"] == "trial"]
+    assert trials == [trial for trial in range(4) if trial != trials_before - 1]
 
 
 def test_finished_run_is_not_fitted_again_unless_something_changes(
-    shop: ShopFiles, undisturbed: Path, tmp_path: Path
+    shop: ShopFiles, undisturbed_run: Path, tmp_path: Path
 ):
     def fits(*flags: str) -> int:
         run(shop, tmp_path, "--system=p_topfreq", "--points=2", *flags)

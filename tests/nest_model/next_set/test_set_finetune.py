@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from nest_model.config import ModelConfig
 from nest_model.model import checkpoint
 from nest_model.next_set import set_finetune
-from nest_model.next_set.questions import Histories, Known
+from nest_model.next_set.questions import Histories, LearningData
 from nest_model.next_set.set_forms import NestSetOptions, SetOptions
 from nest_model.next_set.system import Tools
 from nest_model.training.telemetry import NullTelemetry
@@ -36,13 +36,13 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
     return Tools(NullTelemetry(), lambda: fabric, Path("unused"), root / "model", root / "vocab.parquet")
 
 
-def known() -> Known:
+def learning_data() -> LearningData:
     return no_test_users(baskets_of(EIGHT, product_id=PRODUCTS))
 
 
 def questions_by_heart() -> Histories:
     """Return the histories before the training users' last baskets."""
-    training = known().training
+    training = learning_data().training
     label = training.basket_offsets[1:] - 1
     return Histories(training.first(training.lengths - 1), training.days[label])
 
@@ -54,17 +54,20 @@ def options_of(**changes) -> NestSetOptions:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_eight_users_are_learnt_by_heart(form: str, tools: Tools):
-    fitted = set_finetune.fit(form, known(), None, options_of(backbone_rate=1e-2), 0, tools)
-    lists = fitted.rank(questions_by_heart(), 3).product_id
-    wanted = [sorted(EIGHT[user][-1]) for user in EIGHT]
-    assert [sorted(ids) for ids in lists.tolist()] == wanted
+    recommender = set_finetune.fit(form, learning_data(), None, options_of(backbone_rate=1e-2), 0, tools)
+    lists = recommender.rank(questions_by_heart(), 3).product_id
+    labels = [sorted(EIGHT[user][-1]) for user in EIGHT]
+    assert [sorted(ids) for ids in lists.tolist()] == labels
 
 
 def test_a_backbone_of_rate_0_stays_as_it_is(tools: Tools):
-    frozen = set_finetune.fit("hybrid", known(), None, options_of(epochs=3), 0, tools)
-    trained = set_finetune.fit("hybrid", known(), None, options_of(epochs=3, backbone_rate=1e-3), 0, tools)
+    frozen = set_finetune.fit("hybrid", learning_data(), None, options_of(epochs=3), 0, tools)
+    trainable = set_finetune.fit(
+        "hybrid", learning_data(), None, options_of(epochs=3, backbone_rate=1e-3), 0, tools
+    )
     weights = [
-        fitted.scorer.backbone.model.layers[0].set_wise.attention.out.weight for fitted in (frozen, trained)
+        recommender.scorer.backbone.model.layers[0].set_wise.attention.out.weight
+        for recommender in (frozen, trainable)
     ]
     before = seeded_model(CONFIG, dtype=torch.float32).layers[0].set_wise.attention.out.weight
     assert torch.equal(weights[0], before)
@@ -76,9 +79,9 @@ def test_a_seed_gives_the_same_lists_again_and_leaves_the_global_draws(tools: To
     expected = torch.rand(1)
     torch.manual_seed(5)
     rankings = [
-        set_finetune.fit("hybrid", known(), None, options_of(epochs=2, dropout=0.3), seed, tools).rank(
-            questions_by_heart(), 5
-        )
+        set_finetune.fit(
+            "hybrid", learning_data(), None, options_of(epochs=2, dropout=0.3), seed, tools
+        ).rank(questions_by_heart(), 5)
         for seed in (1, 1, 2)
     ]
     assert torch.equal(torch.rand(1), expected)
@@ -89,12 +92,14 @@ def test_a_seed_gives_the_same_lists_again_and_leaves_the_global_draws(tools: To
 def test_features_alone_need_no_backbone(tools: Tools):
     bare = Tools(tools.telemetry, tools.fabric, tools.scratch)
     options = SetOptions(epochs=1, label_positions=1)
-    ranking = set_finetune.fit("features", known(), None, options, 0, bare).rank(questions_by_heart(), 5)
+    ranking = set_finetune.fit("features", learning_data(), None, options, 0, bare).rank(
+        questions_by_heart(), 5
+    )
     assert np.isfinite(ranking.scores).all()
 
 
 def test_users_of_one_basket_leave_nothing_to_learn_and_all_to_rank(tools: Tools):
-    training = known().training
+    training = learning_data().training
     alone = no_test_users(training.first(np.ones(8, dtype=np.int64)))
-    fitted = set_finetune.fit("hybrid", alone, None, options_of(), 0, tools)
-    assert np.isfinite(fitted.rank(questions_by_heart(), 5).scores).all()
+    recommender = set_finetune.fit("hybrid", alone, None, options_of(), 0, tools)
+    assert np.isfinite(recommender.rank(questions_by_heart(), 5).scores).all()

@@ -70,10 +70,12 @@ def test_the_copy_term_equals_a_loop_over_the_occurrences():
 
     logits = model(query, PURCHASES, occurrences)
 
-    wanted = model.copy(query)
+    copy_queries = model.copy(query)
     base = query @ model.project.weight.T @ model.table.T + model.bias
     for place, (user, item) in enumerate([(0, 1), (0, 2), (1, 3)]):
-        scores = [wanted[user] @ states[line] / math.sqrt(6) for line in range(4) if pair[line] == place]
+        scores = [
+            copy_queries[user] @ states[line] / math.sqrt(6) for line in range(4) if pair[line] == place
+        ]
         repeat = torch.stack(scores).logsumexp(0) - PURCHASES.baskets[place].log() if scores else UNREAD
         expected = torch.logaddexp(base[user, TOKENS[item]], model.gate + repeat)
         torch.testing.assert_close(logits[user, item], expected)

@@ -36,8 +36,8 @@ class Recorder(NullTelemetry):
 
 def fit(tmp_path, users, products=PRODUCTS, seed=1, **options):
     options = SYSTEM.Options(**{"hidden": 6, "epochs": 2, "rate": 1e-2, "batch_users": 16} | options)
-    known = no_test_users(baskets_of(users, products))
-    return SYSTEM(options, cpu_tools(tmp_path)).fit(known, None, seed)
+    data = no_test_users(baskets_of(users, products))
+    return SYSTEM(options, cpu_tools(tmp_path)).fit(data, None, seed)
 
 
 def test_loss_is_that_of_the_double_loop():
@@ -87,21 +87,21 @@ def test_gates_and_logits_start_where_the_options_say():
     ("power", "weights"), [(0.0, [1, 1, 1, 0]), (0.5, [1, 2, 4, 0]), (1.0, [1, 4, 16, 0])]
 )
 def test_weights_are_powers_of_the_rarity(power, weights):
-    found = sets2sets.product_weights(torch.tensor([16.0, 4.0, 1.0, 0.0]), power)
-    assert found.tolist() == weights
+    product_weights = sets2sets.product_weights(torch.tensor([16.0, 4.0, 1.0, 0.0]), power)
+    assert product_weights.tolist() == weights
 
 
 def test_training_does_not_forget_the_users_own_products(tmp_path):
     products = range(1, 401)
     recorder = Recorder()
     tools = replace(cpu_tools(tmp_path), telemetry=recorder)
-    known = no_test_users(baskets_of(random_users(300, 400), products))
-    asked = {
+    data = no_test_users(baskets_of(random_users(300, 400), products))
+    shop = {
         user: baskets
         for user, baskets in random_users(80, 400, seed=1, first=1000).items()
         if len(baskets) > 1
     }
-    SYSTEM(SYSTEM.Options(), tools).fit(known, last_basket_questions(baskets_of(asked, products)), 1)
+    SYSTEM(SYSTEM.Options(), tools).fit(data, last_basket_questions(baskets_of(shop, products)), 1)
     assert recorder.ndcg[-1] >= 0.9 * max(recorder.ndcg), recorder.ndcg
     assert recorder.ndcg[-1] >= 0.5, recorder.ndcg
 
@@ -124,32 +124,32 @@ def test_training_repeats_itself_for_a_seed_alone(tmp_path):
 
 
 def test_scores_do_not_depend_on_other_users(tmp_path, monkeypatch):
-    fitted = fit(tmp_path, random_users(40, 15))
+    recommender = fit(tmp_path, random_users(40, 15))
     histories = histories_of_users(random_users(30, 15, seed=1, first=100) | {200: [[1]] * 100}, PRODUCTS)
-    together = fitted.rank(histories, 6)
+    together = recommender.rank(histories, 6)
     monkeypatch.setattr(sets2sets, "_USERS_AT_A_TIME", 7)
-    apart = fitted.rank(histories, 6)
+    apart = recommender.rank(histories, 6)
     np.testing.assert_allclose(together.scores, apart.scores, atol=1e-5)
 
 
 def test_a_product_of_every_basket_is_recommended(tmp_path):
     users = {user: [[*basket, 20] for basket in baskets] for user, baskets in random_users(60, 15).items()}
     products = [*PRODUCTS, 20]
-    fitted = fit(tmp_path, users, products, epochs=10)
-    assert fitted.rank(histories_of_users({200: [[1, 20], [2, 20]]}, products), 1).product_id.tolist() == [
-        [20]
-    ]
+    recommender = fit(tmp_path, users, products, epochs=10)
+    assert recommender.rank(
+        histories_of_users({200: [[1, 20], [2, 20]]}, products), 1
+    ).product_id.tolist() == [[20]]
 
 
 def test_products_unseen_in_training_are_recommended_to_their_buyers_alone(tmp_path):
-    fitted = fit(tmp_path, random_users(40, 15), [*PRODUCTS, 30])
-    ranking = fitted.rank(histories_of_users({8: [[1, 30]], 9: [[1, 2]]}, [*PRODUCTS, 30]), 50)
+    recommender = fit(tmp_path, random_users(40, 15), [*PRODUCTS, 30])
+    ranking = recommender.rank(histories_of_users({8: [[1, 30]], 9: [[1, 2]]}, [*PRODUCTS, 30]), 50)
     assert 30 in ranking.product_id[0]
     assert 30 not in ranking.product_id[1]
 
 
 def test_the_label_is_in_no_history_of_training():
-    labelled = baskets_of({1: [[1, 2], [3]], 2: [[2], [1], [2, 4]]}, [1, 2, 3, 4])
-    [(batch, truth)] = sets2sets._batches(labelled, np.array([0, 1]), 64, CPU)
+    baskets = baskets_of({1: [[1, 2], [3]], 2: [[2], [1], [2, 4]]}, [1, 2, 3, 4])
+    [(batch, truth)] = sets2sets._batches(baskets, np.array([0, 1]), 64, CPU)
     assert truth.tolist() == [[0, 0, 1, 0], [0, 1, 0, 1]]
     assert batch.shares.tolist() == [[1, 1, 0, 0], [0.5, 0.5, 0, 0]]

@@ -17,8 +17,8 @@ K = 5
 
 
 def rank(training: Baskets, queries: Baskets, **options: object) -> Ranking:
-    fitted = Neighbours(no_test_users(training), TifuknnOptions(**options), NullTelemetry())
-    return fitted.rank(histories_of(queries), K)
+    recommender = Neighbours(no_test_users(training), TifuknnOptions(**options), NullTelemetry())
+    return recommender.rank(histories_of(queries), K)
 
 
 def split_shop(seed: int = 0, users: int = 40, longest: int = 9) -> tuple[Baskets, Baskets]:
@@ -91,11 +91,11 @@ def test_every_list_is_optimal_under_the_dense_reference(m: int, k: int) -> None
     ranking = rank(training, queries, **options.model_dump())
     best = -np.sort(-scores, axis=1)[:, :K]
     item = np.searchsorted(training.product_id, ranking.product_id)
-    listed = ranking.product_id != NO_PRODUCT
-    np.testing.assert_array_equal(listed, best > 0)
+    is_listed = ranking.product_id != NO_PRODUCT
+    np.testing.assert_array_equal(is_listed, best > 0)
     of_listed = np.take_along_axis(scores, np.minimum(item, scores.shape[1] - 1), axis=1)
-    np.testing.assert_allclose(of_listed[listed], best[listed], rtol=1e-12)
-    np.testing.assert_allclose(ranking.scores[listed], best[listed], rtol=1e-6)
+    np.testing.assert_allclose(of_listed[is_listed], best[is_listed], rtol=1e-12)
+    np.testing.assert_allclose(ranking.scores[is_listed], best[is_listed], rtol=1e-6)
 
 
 @pytest.mark.parametrize("decay", [0.6, 1.0])
@@ -122,8 +122,8 @@ def test_an_only_training_user_has_no_neighbours() -> None:
 def test_equally_distant_neighbours_are_those_of_the_lower_ids() -> None:
     training = baskets_of({4: [[14]], 5: [[15]], 6: [[16]], 9: [[17]]})
     query = training.take(np.array([3]))
-    listed = rank(training, query, k=2, alpha=0.1).product_id[0]
-    assert set(listed[listed != NO_PRODUCT]) == {14, 15, 17}
+    products = rank(training, query, k=2, alpha=0.1).product_id[0]
+    assert set(products[products != NO_PRODUCT]) == {14, 15, 17}
 
 
 @pytest.mark.parametrize("users", [1, 4])
@@ -166,9 +166,11 @@ def test_users_whose_distances_differ_by_rounding_alone_are_equally_near() -> No
     baskets = baskets_of(shop)
     training, query = baskets.take(np.arange(20)), baskets.take(np.array([20]))
     for neighbours in range(1, 6):
-        fitted = Neighbours(no_test_users(training), TifuknnOptions(k=neighbours, alpha=0), NullTelemetry())
-        listed = fitted.rank(histories_of(query), 200).product_id[0]
-        assert set(listed[listed != NO_PRODUCT] // 10) == set(range(neighbours))
+        recommender = Neighbours(
+            no_test_users(training), TifuknnOptions(k=neighbours, alpha=0), NullTelemetry()
+        )
+        products = recommender.rank(histories_of(query), 200).product_id[0]
+        assert set(products[products != NO_PRODUCT] // 10) == set(range(neighbours))
 
 
 def test_scores_that_differ_by_rounding_alone_are_ordered_by_id() -> None:

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from nest_model.next_set.questions import Histories, Known, Questions, Shop
+from nest_model.next_set.questions import Histories, LearningData, Questions, Shop
 from nest_model.next_set.ranking import NO_PRODUCT, Ranking
-from nest_model.next_set.system import Fitted, Options, System, Tools
+from nest_model.next_set.system import Options, Recommender, System, Tools
 from nest_model.next_set.tuning import Trial, best, points, tune
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import NestError
@@ -21,7 +21,7 @@ class Choice(Options):
     unused: str = "a"
 
 
-class ListsOneProduct(Fitted):
+class ListsOneProduct(Recommender):
     def __init__(self, options: Choice) -> None:
         self.options, self.nameable = options, np.array([1, 2, 3])
 
@@ -38,7 +38,7 @@ class OneProduct(System):
     search: ClassVar = {"product": (1, 2, 3), "unused": ("a", "b", "c", "d")}
     fits: ClassVar[list[dict[str, Any]]] = []
 
-    def fit(self, known: Known, validation: Questions | None, seed: int) -> ListsOneProduct:
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> ListsOneProduct:
         self.fits.append(self.options.model_dump())
         return ListsOneProduct(self.options)
 
@@ -55,33 +55,33 @@ def shop(tmp_path: Path) -> Shop:
 def search(
     shop: Shop,
     folder: Path,
-    finished: list[Trial],
-    saved: list[list[Trial]],
-    fixed: dict[str, Any] | None = None,
+    earlier_trials: list[Trial],
+    saved_trials: list[list[Trial]],
+    fixed_options: dict[str, Any] | None = None,
 ) -> list[Trial]:
     tools = Tools(Telemetry(folder), lambda: pytest.fail("no device"), folder)
     assert shop.validation is not None
     OneProduct.fits.clear()
     return tune(
         OneProduct,
-        fixed or {},
-        known=shop.known,
+        fixed_options or {},
+        data=shop.learning_data,
         validation=shop.validation,
         tools=tools,
         count=6,
         seed=3,
-        finished=finished,
-        save=lambda trials: saved.append([*trials]),
+        earlier_trials=earlier_trials,
+        save=lambda trials: saved_trials.append([*trials]),
     )
 
 
 def test_first_point_is_the_defaults_and_none_repeats():
-    drawn = points(OneProduct, {}, 6, 3)
-    assert drawn[0] == {"product": 1, "score": 0.0, "unused": "a"}
-    assert len(drawn) == 6
-    assert len({tuple(point.values()) for point in drawn}) == 6
-    assert drawn != points(OneProduct, {}, 6, 4)
-    assert drawn == points(OneProduct, {}, 6, 3)
+    search_points = points(OneProduct, {}, 6, 3)
+    assert search_points[0] == {"product": 1, "score": 0.0, "unused": "a"}
+    assert len(search_points) == 6
+    assert len({tuple(point.values()) for point in search_points}) == 6
+    assert search_points != points(OneProduct, {}, 6, 4)
+    assert search_points == points(OneProduct, {}, 6, 3)
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, 1), (5, 5), (12, 12), (50, 12)])
@@ -90,30 +90,30 @@ def test_every_combination_is_tried_if_there_are_no_more_than_points(count: int,
 
 
 def test_fixed_option_is_in_every_point_and_not_varied():
-    drawn = points(OneProduct, {"product": 7}, 50, 0)
-    assert {point["product"] for point in drawn} == {7}
-    assert next(point["unused"] for point in drawn) == "a"
-    assert len(drawn) == 4
+    search_points = points(OneProduct, {"product": 7}, 50, 0)
+    assert {point["product"] for point in search_points} == {7}
+    assert next(point["unused"] for point in search_points) == "a"
+    assert len(search_points) == 4
     assert points(OneProduct, {"product": 7, "unused": "z"}, 50, 0) == [
         {"product": 7, "score": 0.0, "unused": "z"}
     ]
 
 
 def test_best_trial_is_the_highest_ndcg_and_the_earliest_of_equals(shop: Shop, tmp_path: Path):
-    saved: list[list[Trial]] = []
-    trials = search(shop, tmp_path, [], saved)
+    saved_trials: list[list[Trial]] = []
+    trials = search(shop, tmp_path, [], saved_trials)
     assert [trial.ndcg for trial in trials] == [float(trial.options["product"] == 2) for trial in trials]
     assert best(trials) == next(trial for trial in trials if trial.options["product"] == 2)
-    assert [len(each) for each in saved] == [1, 2, 3, 4, 5, 6]
+    assert [len(each) for each in saved_trials] == [1, 2, 3, 4, 5, 6]
     assert best([trials[0], trials[0].model_copy(update={"cpu_seconds": 99.0})]) == trials[0]
 
 
 def test_resumed_search_fits_only_what_is_left(shop: Shop, tmp_path: Path):
     whole = search(shop, tmp_path / "a", [], [])
-    resumed = search(shop, tmp_path / "b", whole[:4], [])
+    rest = search(shop, tmp_path / "b", whole[:4], [])
     assert len(OneProduct.fits) == 2
     without_cost = [
-        [trial.model_dump(exclude={"cpu_seconds"}) for trial in trials] for trials in (whole, resumed)
+        [trial.model_dump(exclude={"cpu_seconds"}) for trial in trials] for trials in (whole, rest)
     ]
     assert without_cost[0] == without_cost[1]
 
@@ -126,7 +126,7 @@ def test_score_that_is_not_finite_is_refused(shop: Shop, tmp_path: Path):
 def test_trials_of_few_validation_users_are_not_logged(shop: Shop, tmp_path: Path):
     search(shop, tmp_path / "many", [], [])
     assert shop.validation is not None
-    few = Shop(shop.known, shop.validation.take(np.arange(10)), shop.test)
+    few = Shop(shop.learning_data, shop.validation.take(np.arange(10)), shop.test)
     search(few, tmp_path / "few", [], [])
     assert "ndcg" in (tmp_path / "many" / "metrics.jsonl").read_text()
     lines = tmp_path / "few" / "metrics.jsonl"

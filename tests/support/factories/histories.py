@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 
 from nest_model.data.seqsets import offsets_of
 from nest_model.next_set.baskets import Baskets
-from nest_model.next_set.questions import Histories, Known, Questions
+from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.system import Tools
 from nest_model.training.telemetry import NullTelemetry
 
@@ -105,9 +105,9 @@ def random_users(users: int, products: int, *, seed: int = 0, first: int = 1) ->
     return shop
 
 
-def no_test_users(training: Baskets, **fields: Any) -> Known:
-    """Return what is known where there are no test users."""
-    return Known(training, training.take(np.empty(0, dtype=np.int64)), **fields)
+def no_test_users(training: Baskets, **fields: Any) -> LearningData:
+    """Return data to learn from where there are no test users."""
+    return LearningData(training, training.take(np.empty(0, dtype=np.int64)), **fields)
 
 
 def cpu_tools(scratch: Path) -> Tools:

@@ -43,7 +43,7 @@ configs = st.builds(
 
 configs_of_all_blocks = st.tuples(
     configs, st.sampled_from([{}, {"set_wise": "mean_pool"}, {"cross_set": False}])
-).map(lambda drawn: replace(drawn[0], **drawn[1]))
+).map(lambda draws: replace(draws[0], **draws[1]))
 """Configs of NEST and of its ablations."""
 
 

@@ -25,14 +25,14 @@ class Shopper:
 
     split: str
     baskets: Sequence[Sequence[int]]
-    hidden: Sequence[int] | None = None  # products of a last order whose content only held_out has
+    hidden_products: Sequence[int] | None = None  # products of a last order whose content only held_out has
     days: Sequence[float] = ()
     later: Sequence[Sequence[int]] = ()  # after the hidden order, which no real shop has
 
     def orders(self) -> list[tuple[float, Sequence[int], int]]:
         """Return the day, the visible products and the flags of each order."""
         contents = [(basket, 0) for basket in self.baskets]
-        contents += [([], TARGET_HIDDEN)] if self.hidden is not None else []
+        contents += [([], TARGET_HIDDEN)] if self.hidden_products is not None else []
         contents += [(basket, 0) for basket in self.later]
         days = self.days or [DAYS_APART * number for number in range(len(contents))]
         return [(day, *content) for day, content in zip(days, contents, strict=True)]
@@ -81,7 +81,7 @@ def write_shop(
     lines = [
         f"{order_id(user, len(shopper.baskets))},{product}"
         for user, shopper in shoppers.items()
-        for product in shopper.hidden or ()
+        for product in shopper.hidden_products or ()
     ]
     (root / "held_out.csv").write_text("\n".join(["order_id,product_id", *lines]) + "\n")
     return ShopFiles(root)
@@ -124,6 +124,6 @@ def random_shoppers(
             others = chance.choice(products, int(chance.integers(0, 3)), replace=False)
             baskets.append(chance.permutation(np.unique(np.append(own, others)) + first_product).tolist())
         split = ("train", "train", "train", "val", "test", "test")[user % 6]
-        hidden = baskets.pop() if split == "test" and len(baskets) > 2 else None
-        shoppers[user] = Shopper(split, baskets, hidden)
+        hidden_products = baskets.pop() if split == "test" and len(baskets) > 2 else None
+        shoppers[user] = Shopper(split, baskets, hidden_products)
     return shoppers

@@ -84,14 +84,14 @@ def pretrain_small(world: World, runtime: Runtime, out: Path, recipe: Recipe, **
     )
 
 
-def finetune_small(world: World, pretrained: Path, root: Path, recipe: Recipe, **options: Any) -> Path:
+def finetune_small(world: World, pretrained_model: Path, root: Path, recipe: Recipe, **options: Any) -> Path:
     """Fine-tune with seed 42, or those of `seeds`, below a folder, `model` and `report`; return the model's folder.
 
     `options` are passed to `finetune_seeds`; `stop` is the runtime's.
     """
     model = root / "model"
     places = {
-        "pretrained_model": pretrained,
+        "pretrained_model": pretrained_model,
         "labels": world.labels,
         "seqset": world.seqset,
         "out": model,
