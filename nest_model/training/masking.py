@@ -172,7 +172,7 @@ def _expand_masked_sets(masked_batch: MaskedBatch, masked_rows: int) -> MaskedBa
     is_one_for_many = batch.key_bias > 0
     copies = torch.where(is_one_for_many, masked_rows, 1)
     ends = offsets(copies)
-    expanded = PackedBatch(
+    expanded_batch = PackedBatch(
         tokens=batch.tokens.repeat_interleave(copies),
         hours=batch.hours.repeat_interleave(copies),
         key_bias=torch.zeros(int(ends[-1]), dtype=torch.float64, device=ends.device),
@@ -181,7 +181,7 @@ def _expand_masked_sets(masked_batch: MaskedBatch, masked_rows: int) -> MaskedBa
         days=batch.days,
         gaps=batch.gaps,
     )
-    return replace(masked_batch, batch=expanded, mlm_rows=ends[masked_batch.mlm_rows])
+    return replace(masked_batch, batch=expanded_batch, mlm_rows=ends[masked_batch.mlm_rows])
 
 
 def _corrupt(tokens: Tensor, target_rows: Tensor, generator: Generator, vocab_size: int) -> Tensor:

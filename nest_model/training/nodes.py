@@ -47,7 +47,7 @@ class HiddenNodes(CorruptedBatch, Protocol):
     """A batch of nodes, some of which are hidden and guessed."""
 
     @property
-    def hidden(self) -> Tensor:
+    def hidden_tokens(self) -> Tensor:
         """The tokens of the hidden nodes, i64 [hidden nodes]."""
         ...
 
@@ -70,7 +70,7 @@ class NodeObjective(Objective):
         """Keep each code of a set once, and hide some; see Objective."""
 
     @abstractmethod
-    def guesses(self, encoder: GtBehrt, corrupted: Any) -> Tensor:
+    def guesses(self, encoder: GtBehrt, corrupted_batch: Any) -> Tensor:
         """Return the vectors that are compared with the tokens' embeddings, [hidden nodes, node width]."""
 
     def target(self, encoder: GtBehrt) -> None:
@@ -87,20 +87,20 @@ class NodeObjective(Objective):
     def start_at_shares(self, encoder: GtBehrt, examples: PretrainingExamples) -> None:
         """Leave the encoder as it is: the tied token head has no bias that could start there."""
 
-    def counts(self, corrupted: HiddenNodes) -> dict[str, int]:
+    def counts(self, corrupted_batch: HiddenNodes) -> dict[str, int]:
         """Return the number of hidden nodes."""
-        return {self.name: len(corrupted.hidden)}
+        return {self.name: len(corrupted_batch.hidden_tokens)}
 
     def losses(
-        self, encoder: GtBehrt, corrupted: HiddenNodes, counts: Mapping[str, int]
+        self, encoder: GtBehrt, corrupted_batch: HiddenNodes, counts: Mapping[str, int]
     ) -> dict[str, Tensor]:
         """Return the mean over the hidden nodes of the step; see Objective."""
-        loss = self._sum(encoder, corrupted) / max(counts[self.name], 1)
+        loss = self._sum(encoder, corrupted_batch) / max(counts[self.name], 1)
         return {"loss": loss, self.name: loss.detach()}
 
-    def scores(self, encoder: GtBehrt, corrupted: HiddenNodes) -> dict[str, float]:
+    def scores(self, encoder: GtBehrt, corrupted_batch: HiddenNodes) -> dict[str, float]:
         """Return the sum of the loss."""
-        return {self.name: float(self._sum(encoder, corrupted))}
+        return {self.name: float(self._sum(encoder, corrupted_batch))}
 
     def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
         """Return the mean loss."""
@@ -116,17 +116,20 @@ class NodeObjective(Objective):
     ) -> dict[str, Any]:
         """Return the loss of a constant guess, by how many training sets hold a code, and the verdicts."""
         nats = nats_of_codes(examples.popularity.holders + 0.5, self._kinds)
-        codes = [corrupted.hidden.numpy() for corrupted in examples.corrupted(examples.val, self.corrupt)]
+        codes = [
+            corrupted_batch.hidden_tokens.numpy()
+            for corrupted_batch in examples.corrupted_batches(examples.val, self.corrupt)
+        ]
         of_nodes, metric = nats[np.concatenate(codes)], f"val_{self.name}"
         yardsticks = {metric: {"constant": float(of_nodes.mean())}} if len(of_nodes) else {}
         return with_verdicts(
             validation, yardsticks, weights={metric: 1.0}, val_patients=examples.val_patients
         )
 
-    def _sum(self, encoder: GtBehrt, corrupted: HiddenNodes) -> Tensor:
-        vectors = self.guesses(encoder, corrupted)
+    def _sum(self, encoder: GtBehrt, corrupted_batch: HiddenNodes) -> Tensor:
+        vectors = self.guesses(encoder, corrupted_batch)
         rows = torch.arange(len(vectors), device=vectors.device)
-        return token_loss(encoder, vectors, rows, corrupted.hidden)
+        return token_loss(encoder, vectors, rows, corrupted_batch.hidden_tokens)
 
 
 def nats_of_codes(holders: np.ndarray, kinds: np.ndarray) -> np.ndarray:

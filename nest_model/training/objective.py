@@ -34,11 +34,11 @@ class Evaluation(Protocol):
         """Corrupt a whole step or validation batch; the generator is the only source of randomness."""
         ...
 
-    def counts(self, corrupted: Any) -> dict[str, int]:
+    def counts(self, corrupted_batch: Any) -> dict[str, int]:
         """Return the number of guesses, by what they are averaged for."""
         ...
 
-    def scores(self, encoder: Any, corrupted: Any) -> dict[str, float]:
+    def scores(self, encoder: Any, corrupted_batch: Any) -> dict[str, float]:
         """Return sums over the guesses, always of the same names; without gradients."""
         ...
 
@@ -92,7 +92,7 @@ class Objective(Evaluation, Protocol):
         """Initialise a head's bias at a constant guess from the training patients."""
         ...
 
-    def losses(self, encoder: Any, corrupted: Any, counts: Mapping[str, int]) -> dict[str, Tensor]:
+    def losses(self, encoder: Any, corrupted_batch: Any, counts: Mapping[str, int]) -> dict[str, Tensor]:
         """Return a micro-batch's part of a step's losses, by name; only `loss`, their sum, has a gradient.
 
         Args:

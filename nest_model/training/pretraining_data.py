@@ -67,9 +67,9 @@ class PretrainingPatients:
         if leave_out_last_set:
             train, val = (rows[has_two_filled_sets(seqsets, rows)] for rows in (train, val))
         if not len(train):
-            needed = "two filled sets" if leave_out_last_set else "a set"
+            least_record = "two filled sets" if leave_out_last_set else "a set"
             raise NestError(
-                f"{subjects}: no patient of the training split has {needed}; there is nothing to learn."
+                f"{subjects}: no patient of the training split has {least_record}; there is nothing to learn."
             )
         if not len(val):
             log.warning(
@@ -143,7 +143,7 @@ class PretrainingExamples:
         """Return the patients of a selection in batches."""
         return PackedSelection(self, selection)
 
-    def corrupted(
+    def corrupted_batches(
         self, selection: Selection, corrupt: Callable[[PackedBatch, Generator], Corrupted]
     ) -> Iterator[Corrupted]:
         """Yield all patients of a selection in batches, corrupted the same way in every epoch and run."""

@@ -42,7 +42,7 @@ class _PretrainingModule(nn.Module):
 class PretrainMicroBatch:
     """A micro-batch of a pretraining step."""
 
-    corrupted: CorruptedBatch
+    corrupted_batch: CorruptedBatch
     counts: Mapping[str, int]  # guesses of the whole step
     is_own: bool  # False for a dummy micro-batch that keeps ranks in step
 
@@ -100,15 +100,15 @@ class Pretraining:
     def micro_batches(self, examples: np.ndarray, step_seed: int) -> list[PretrainMicroBatch]:
         """Return this rank's micro-batches of a step; see TrainingTask."""
         batch = self.examples.batch(self.examples.train.take(examples))
-        corrupted = self._objective.corrupt(batch, Generator().manual_seed(step_seed))
-        counts = self._objective.counts(corrupted)
-        return [PretrainMicroBatch(part, counts, is_own) for part, is_own in self._split(corrupted)]
+        corrupted_batch = self._objective.corrupt(batch, Generator().manual_seed(step_seed))
+        counts = self._objective.counts(corrupted_batch)
+        return [PretrainMicroBatch(part, counts, is_own) for part, is_own in self._split(corrupted_batch)]
 
     def losses(self, module: nn.Module, micro_batch: PretrainMicroBatch) -> dict[str, Tensor]:
         """Return a micro-batch's part of the step's losses; see TrainingTask."""
 
         def losses(encoder: Encoder) -> dict[str, Tensor]:
-            parts = self._objective.losses(encoder, micro_batch.corrupted, micro_batch.counts)
+            parts = self._objective.losses(encoder, micro_batch.corrupted_batch, micro_batch.counts)
             return {name: loss * micro_batch.is_own for name, loss in parts.items()}
 
         parts: dict[str, Tensor] = module(losses)
@@ -133,10 +133,10 @@ class Pretraining:
         module.eval()
         sums: dict[str, float] = {}
         counts: dict[str, int] = {}
-        for corrupted in self._validation(evaluation):
-            for name, count in evaluation.counts(corrupted).items():
+        for corrupted_batch in self._validation(evaluation):
+            for name, count in evaluation.counts(corrupted_batch).items():
                 counts[name] = counts.get(name, 0) + count
-            for part, is_own in self._split(corrupted):
+            for part, is_own in self._split(corrupted_batch):
                 scores = module(lambda encoder, part=part: evaluation.scores(encoder, part))
                 for name, value in scores.items():
                     sums[name] = sums.get(name, 0.0) + is_own * value
@@ -146,14 +146,14 @@ class Pretraining:
         val = self.examples.val
         progress = self._telemetry.progress("validate", total=int(val.rows.sum()), unit="rows")
         rows = iter(val.rows)
-        for corrupted in self.examples.corrupted(val, evaluation.corrupt):
-            yield corrupted
-            progress.advance(int(sum(islice(rows, corrupted.batch.subjects))))
+        for corrupted_batch in self.examples.corrupted_batches(val, evaluation.corrupt):
+            yield corrupted_batch
+            progress.advance(int(sum(islice(rows, corrupted_batch.batch.subjects))))
 
-    def _split(self, corrupted: CorruptedBatch) -> Iterator[tuple[CorruptedBatch, bool]]:
+    def _split(self, corrupted_batch: CorruptedBatch) -> Iterator[tuple[CorruptedBatch, bool]]:
         """Yield this rank's micro-batches of a batch, and whether each is its own or a dummy."""
-        for run, is_own in split_step(corrupted.batch.rows, self.row_budget, self._fabric):
-            yield corrupted.slice_subjects(run.start, run.stop).to(self._fabric.device), is_own
+        for run, is_own in split_step(corrupted_batch.batch.rows, self.row_budget, self._fabric):
+            yield corrupted_batch.slice_subjects(run.start, run.stop).to(self._fabric.device), is_own
 
     @property
     def warnings(self) -> list[str]:

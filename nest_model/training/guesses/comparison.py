@@ -22,7 +22,7 @@ def compare_with_guesses(
     config = examples.config
 
     def masked(selection: Selection, mask: Mask) -> Iterator[MaskedBatch]:
-        return examples.corrupted(selection, lambda batch, generator: mask(batch, generator, config))
+        return examples.corrupted_batches(selection, lambda batch, generator: mask(batch, generator, config))
 
     sample = examples.train.take(fit_patients(len(examples.train), VALIDATION_SEED))
     guesses = yardsticks(examples.popularity, partial(masked, sample), partial(masked, examples.val))

@@ -90,25 +90,25 @@ class GuessedWindows:
         dice = torch.rand(DRAWS, windows, generator=generator, device=generator.device)
         return MaskedWindows(batch, dice < MASK_SHARE)
 
-    def counts(self, corrupted: MaskedWindows) -> dict[str, int]:
+    def counts(self, masked_windows: MaskedWindows) -> dict[str, int]:
         """Return the number of hidden windows of both draws, and of all windows."""
-        return {"byol": int(corrupted.is_masked.sum()), "windows": corrupted.is_masked.shape[1]}
+        return {"byol": int(masked_windows.is_masked.sum()), "windows": masked_windows.is_masked.shape[1]}
 
     def losses(
-        self, encoder: HiBehrt, corrupted: MaskedWindows, counts: Mapping[str, int]
+        self, encoder: HiBehrt, masked_windows: MaskedWindows, counts: Mapping[str, int]
     ) -> dict[str, Tensor]:
         """Return the mean over the hidden windows of the step; see Objective."""
-        windows = Windows.of(corrupted.batch)
-        vectors = encoder.window_vectors(corrupted.batch, windows)
-        byol = self._sum(encoder, corrupted, windows, vectors) / max(counts["byol"], 1)
+        windows = Windows.of(masked_windows.batch)
+        vectors = encoder.window_vectors(masked_windows.batch, windows)
+        byol = self._sum(encoder, masked_windows, windows, vectors) / max(counts["byol"], 1)
         return {"loss": byol, "byol": byol.detach()}
 
-    def scores(self, encoder: HiBehrt, corrupted: MaskedWindows) -> dict[str, float]:
+    def scores(self, encoder: HiBehrt, masked_windows: MaskedWindows) -> dict[str, float]:
         """Return the sum of the loss, and of z by place of the window; see `sums_by_place`."""
-        windows = Windows.of(corrupted.batch)
-        vectors = encoder.window_vectors(corrupted.batch, windows)
+        windows = Windows.of(masked_windows.batch)
+        vectors = encoder.window_vectors(masked_windows.batch, windows)
         z = sums_by_place(encoder, vectors, windows.subject_offsets).flatten().tolist()
-        byol = float(self._sum(encoder, corrupted, windows, vectors))
+        byol = float(self._sum(encoder, masked_windows, windows, vectors))
         return {"byol": byol} | {f"z{index}": value for index, value in enumerate(z)}
 
     def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
@@ -157,13 +157,15 @@ class GuessedWindows:
         )
         return {"yardsticks": {}, "not_learnt": [], "not_judged": [*general, sentence]}
 
-    def _sum(self, encoder: HiBehrt, corrupted: MaskedWindows, windows: Windows, vectors: Tensor) -> Tensor:
+    def _sum(
+        self, encoder: HiBehrt, masked_windows: MaskedWindows, windows: Windows, vectors: Tensor
+    ) -> Tensor:
         """Return the sum over the hidden windows of both draws of 2 - 2 cos(prediction, target's projection)."""
-        is_target = corrupted.is_masked.any(0)
-        targets = self._project(encoder, corrupted.batch, windows, is_target)
+        is_target = masked_windows.is_masked.any(0)
+        targets = self._project(encoder, masked_windows.batch, windows, is_target)
         place = is_target.cumsum(0) - 1
         total = vectors.new_zeros(())
-        for is_masked in corrupted.is_masked:
+        for is_masked in masked_windows.is_masked:
             states = encoder.aggregate(
                 vectors.masked_fill(is_masked[:, None], 0.0), windows.subject_offsets, _places(is_masked)
             )
@@ -218,10 +220,10 @@ def std(sums: Tensor) -> float | None:
     Args:
         sums: see `sums_by_place`.
     """
-    compared = sums[sums[:, 0] > 1]
-    if not len(compared):
+    places = sums[sums[:, 0] > 1]
+    if not len(places):
         return None
-    windows, z = compared[:, 0], compared[:, 1:]
+    windows, z = places[:, 0], places[:, 1:]
     squares = float((windows - z.square().sum(1) / windows).sum())
     return math.sqrt(max(squares, 0.0) / (float((windows - 1).sum()) * z.shape[1]))
 

@@ -41,20 +41,20 @@ class MaskedTokens:
         """Mask tokens, after rows at one time have been shuffled, whose order would reveal them."""
         return mask_batch(batch.without_order_at_one_time(generator), generator, self.config)
 
-    def counts(self, corrupted: MaskedBatch) -> dict[str, int]:
+    def counts(self, masked_batch: MaskedBatch) -> dict[str, int]:
         """Return the number of masked tokens."""
-        return {"mlm": len(corrupted.mlm_rows)}
+        return {"mlm": len(masked_batch.mlm_rows)}
 
     def losses(
-        self, encoder: Encoder, corrupted: MaskedBatch, counts: Mapping[str, int]
+        self, encoder: Encoder, masked_batch: MaskedBatch, counts: Mapping[str, int]
     ) -> dict[str, Tensor]:
         """Return MLM as weighed and as it is; see Objective."""
-        mlm = self._sum(encoder, corrupted) / max(counts["mlm"], 1)
+        mlm = self._sum(encoder, masked_batch) / max(counts["mlm"], 1)
         return {"loss": self.config.mlm_weight * mlm, "mlm": mlm.detach()}
 
-    def scores(self, encoder: Encoder, corrupted: MaskedBatch) -> dict[str, float]:
+    def scores(self, encoder: Encoder, masked_batch: MaskedBatch) -> dict[str, float]:
         """Return the sum of MLM."""
-        return {"mlm": float(self._sum(encoder, corrupted))}
+        return {"mlm": float(self._sum(encoder, masked_batch))}
 
     def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
         """Return the mean loss, as weighed and as it is."""
@@ -71,9 +71,9 @@ class MaskedTokens:
         """Return the yardsticks of tokens and the verdicts; see Objective."""
         return compare_with_guesses(validation, examples, None)
 
-    def _sum(self, encoder: Encoder, corrupted: MaskedBatch) -> Tensor:
-        read = encoder.read(corrupted.batch, corrupted.mlm_rows)
-        return token_loss(encoder, read.hidden_states, read.place, corrupted.mlm_targets)
+    def _sum(self, encoder: Encoder, masked_batch: MaskedBatch) -> Tensor:
+        read = encoder.read(masked_batch.batch, masked_batch.mlm_rows)
+        return token_loss(encoder, read.hidden_states, read.place, masked_batch.mlm_targets)
 
 
 OBJECTIVE: type[Objective] = MaskedTokens

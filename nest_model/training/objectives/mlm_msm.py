@@ -64,20 +64,20 @@ class MaskedTokensAndSets:
         """Mask tokens and sets."""
         return mask_batch(batch, generator, self.config)
 
-    def counts(self, corrupted: MaskedBatch) -> dict[str, int]:
+    def counts(self, masked_batch: MaskedBatch) -> dict[str, int]:
         """Return the number of guesses of each loss."""
-        return Counts.of(corrupted)._asdict()
+        return Counts.of(masked_batch)._asdict()
 
     def losses(
-        self, encoder: NestModel, corrupted: MaskedBatch, counts: Mapping[str, int]
+        self, encoder: NestModel, masked_batch: MaskedBatch, counts: Mapping[str, int]
     ) -> dict[str, Tensor]:
         """Return the weighted sum, and MLM, MSM and own-set losses; see Objective."""
-        losses = pretraining_loss(encoder, corrupted, Counts(**counts))
+        losses = pretraining_loss(encoder, masked_batch, Counts(**counts))
         return {"loss": losses.total} | {name: getattr(losses, name) for name in self._terms}
 
-    def scores(self, encoder: NestModel, corrupted: MaskedBatch) -> dict[str, float]:
+    def scores(self, encoder: NestModel, masked_batch: MaskedBatch) -> dict[str, float]:
         """Return the sums of the losses and, of the masked sets, of set prediction."""
-        losses, prediction = validation_scores(encoder, corrupted)
+        losses, prediction = validation_scores(encoder, masked_batch)
         return {name: float(loss) for name, loss in losses.items()} | _sums(prediction)
 
     def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
@@ -121,13 +121,13 @@ class MaskedSets:
         """Mask sets alone."""
         return mask_sets(batch, generator, self.config)
 
-    def counts(self, corrupted: MaskedBatch) -> dict[str, int]:
+    def counts(self, masked_batch: MaskedBatch) -> dict[str, int]:
         """Return the number of masked sets."""
-        return {"sets": len(corrupted.masked_sets.sets)}
+        return {"sets": len(masked_batch.masked_sets.sets)}
 
-    def scores(self, encoder: NestModel, corrupted: MaskedBatch) -> dict[str, float]:
+    def scores(self, encoder: NestModel, masked_batch: MaskedBatch) -> dict[str, float]:
         """Return the sums of set prediction."""
-        return _sums(set_prediction(encoder, corrupted))
+        return _sums(set_prediction(encoder, masked_batch))
 
     def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
         """Return the means over the sets."""

@@ -18,7 +18,7 @@ class MissingNodes:
 
     batch: PackedBatch
     lacking_sets: Tensor  # i64 [missing nodes], rising: at most one in a set
-    hidden: Tensor  # i64 [missing nodes], their tokens
+    hidden_tokens: Tensor  # i64 [missing nodes], their tokens
 
     def slice_subjects(self, first: int, end: int) -> Self:
         """Return the patients `first` … `end - 1`."""
@@ -27,12 +27,12 @@ class MissingNodes:
         return type(self)(
             self.batch.slice_subjects(first, end),
             self.lacking_sets[is_within] - first_set,
-            self.hidden[is_within],
+            self.hidden_tokens[is_within],
         )
 
     def to(self, device: torch.device | str) -> Self:
         """Return the batch with every tensor on `device`."""
-        return type(self)(self.batch.to(device), self.lacking_sets.to(device), self.hidden.to(device))
+        return type(self)(self.batch.to(device), self.lacking_sets.to(device), self.hidden_tokens.to(device))
 
 
 class MissingNodeGuesses(NodeObjective):
@@ -54,11 +54,11 @@ class MissingNodeGuesses(NodeObjective):
         is_missing = numbers == highest[set_of_node]
         return MissingNodes(keep_rows(nodes, ~is_missing), set_of_node[is_missing], nodes.tokens[is_missing])
 
-    def guesses(self, encoder: GtBehrt, corrupted: MissingNodes) -> Tensor:
+    def guesses(self, encoder: GtBehrt, missing_nodes: MissingNodes) -> Tensor:
         """Return what the head makes of the rows in BERT of the sets that lack a node."""
-        batch = corrupted.batch
+        batch = missing_nodes.batch
         sets = encoder.sets(batch, encoder.set_nodes(batch, encoder.kind_of_token[batch.tokens]))
-        vectors: Tensor = encoder.missing_node(sets.index_select(0, corrupted.lacking_sets))
+        vectors: Tensor = encoder.missing_node(sets.index_select(0, missing_nodes.lacking_sets))
         return vectors
 
 

@@ -22,7 +22,7 @@ class MaskedNodes:
     masked_rows: Tensor  # i64 [masked nodes], rising
 
     @property
-    def hidden(self) -> Tensor:
+    def hidden_tokens(self) -> Tensor:
         """The tokens of the masked nodes, i64 [masked nodes]."""
         return self.codes.index_select(0, self.masked_rows)
 
@@ -54,13 +54,13 @@ class MaskedNodeGuesses(NodeObjective):
         nodes = distinct_codes(batch)
         dice = torch.rand(len(nodes.tokens), generator=generator)
         is_masked = (nodes.tokens >= FIRST_TOKEN) & (dice < self.config.token_mask_share)
-        masked = replace(nodes, tokens=nodes.tokens.masked_fill(is_masked, MASK))
-        return MaskedNodes(masked, nodes.tokens, is_masked.nonzero().squeeze(1))
+        masked_batch = replace(nodes, tokens=nodes.tokens.masked_fill(is_masked, MASK))
+        return MaskedNodes(masked_batch, nodes.tokens, is_masked.nonzero().squeeze(1))
 
-    def guesses(self, encoder: GtBehrt, corrupted: MaskedNodes) -> Tensor:
+    def guesses(self, encoder: GtBehrt, masked_nodes: MaskedNodes) -> Tensor:
         """Return the masked nodes after the graph layers."""
-        graphs, nodes = encoder.nodes(corrupted.batch, encoder.kind_of_token[corrupted.codes])
-        return nodes.index_select(0, graphs.node_of_row[corrupted.masked_rows])
+        graphs, nodes = encoder.nodes(masked_nodes.batch, encoder.kind_of_token[masked_nodes.codes])
+        return nodes.index_select(0, graphs.node_of_row[masked_nodes.masked_rows])
 
 
 OBJECTIVE: type[Objective] = MaskedNodeGuesses

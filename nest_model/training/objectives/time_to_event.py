@@ -59,15 +59,15 @@ class TimeToEvent:
         assert encoder.events is not None, "describe_tokens comes before fit"
         tasks = self._choose(encoder.events, batches)
         self._tasks = encoder.events.select(tasks)
-        days = [timed.days[timed.is_event].numpy() for timed in self._sample(batches)]
+        days = [timed_batch.days[timed_batch.is_event].numpy() for timed_batch in self._sample(batches)]
         observed, head = np.concatenate([*days, np.zeros(0)]), encoder.time_to_event
         if len(observed):
             edges = np.quantile(observed, np.arange(1, PIECES) / PIECES)
             head.edges.copy_(torch.from_numpy(edges))
         head.tasks[: len(tasks)] = torch.from_numpy(tasks)
         risk = Risk.none(head.edges.clone(), len(tasks))
-        for timed in self._sample(batches):
-            risk = risk.add(timed.days, timed.is_event)
+        for timed_batch in self._sample(batches):
+            risk = risk.add(timed_batch.days, timed_batch.is_event)
         self._risk = risk
         head.out.bias[: len(tasks)] = risk.constant_hazards.log()
 
@@ -105,18 +105,18 @@ class TimeToEvent:
         assert self._tasks is not None, "fit comes before corrupt"
         return TimedBatch.of(batch, self._tasks, generator)
 
-    def counts(self, corrupted: TimedBatch) -> dict[str, int]:
+    def counts(self, timed_batch: TimedBatch) -> dict[str, int]:
         """Return the number of times told, one for each point and task."""
-        return {"tte": corrupted.days.numel()}
+        return {"tte": timed_batch.days.numel()}
 
-    def losses(self, encoder: Motor, corrupted: TimedBatch, counts: Mapping[str, int]) -> dict[str, Tensor]:
+    def losses(self, encoder: Motor, timed_batch: TimedBatch, counts: Mapping[str, int]) -> dict[str, Tensor]:
         """Return the mean over points and tasks; see Objective."""
-        loss = self._sum(encoder, corrupted) / max(counts["tte"], 1)
+        loss = self._sum(encoder, timed_batch) / max(counts["tte"], 1)
         return {"loss": loss, "tte": loss.detach()}
 
-    def scores(self, encoder: Motor, corrupted: TimedBatch) -> dict[str, float]:
+    def scores(self, encoder: Motor, timed_batch: TimedBatch) -> dict[str, float]:
         """Return the sum over points and tasks."""
-        return {"tte": float(self._sum(encoder, corrupted))}
+        return {"tte": float(self._sum(encoder, timed_batch))}
 
     def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
         """Return the mean over points and tasks."""
@@ -139,8 +139,8 @@ class TimeToEvent:
         """Return the losses of constant hazards, the same for everybody, and the verdicts; see Objective."""
         assert self._risk is not None, "fit comes before any guess"
         train, val = self._risk, Risk.none(self._risk.edges, self._risk.events.shape[1])
-        for timed in examples.corrupted(examples.val, self.corrupt):
-            val = val.add(timed.days, timed.is_event)
+        for timed_batch in examples.corrupted_batches(examples.val, self.corrupt):
+            val = val.add(timed_batch.days, timed_batch.is_event)
         guesses = {
             "constant": val.mean_loss(train.hazards),
             "one_hazard": val.mean_loss(train.constant_hazards.expand(PIECES, -1)),
@@ -150,12 +150,12 @@ class TimeToEvent:
             validation, yardsticks, weights={"val_tte": 1.0}, val_patients=examples.val_patients
         )
 
-    def _sum(self, encoder: Motor, corrupted: TimedBatch) -> Tensor:
-        read = encoder.read(corrupted.batch, corrupted.rows)
+    def _sum(self, encoder: Motor, timed_batch: TimedBatch) -> Tensor:
+        read = encoder.read(timed_batch.batch, timed_batch.rows)
         log_hazards: Tensor = encoder.time_to_event(read.hidden_states)
-        log_hazards = log_hazards.index_select(0, read.place)[..., : corrupted.days.shape[1]]
+        log_hazards = log_hazards.index_select(0, read.place)[..., : timed_batch.days.shape[1]]
         return time_to_event_loss(
-            log_hazards, corrupted.days, corrupted.is_event, encoder.time_to_event.edges
+            log_hazards, timed_batch.days, timed_batch.is_event, encoder.time_to_event.edges
         )
 
 

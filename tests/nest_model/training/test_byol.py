@@ -40,11 +40,11 @@ def corrupt(batch: PackedBatch, seed: int = 0) -> MaskedWindows:
     return GuessedWindows(CONFIG).corrupt(batch, torch.Generator().manual_seed(seed))
 
 
-def hidden_pairs(corrupted: MaskedWindows) -> list[set[tuple[int, int]]]:
+def hidden_pairs(masked_windows: MaskedWindows) -> list[set[tuple[int, int]]]:
     """Return the hidden windows of each draw as pairs of patient and window."""
-    bounds = list(pairwise(Windows.of(corrupted.batch).subject_offsets.tolist()))
+    bounds = list(pairwise(Windows.of(masked_windows.batch).subject_offsets.tolist()))
     pairs = [(subject, place) for subject, (a, b) in enumerate(bounds) for place in range(b - a)]
-    return [{pairs[place] for place in draw.nonzero().flatten()} for draw in corrupted.is_masked]
+    return [{pairs[place] for place in draw.nonzero().flatten()} for draw in masked_windows.is_masked]
 
 
 def moved_target(objective: GuessedWindows, encoder: HiBehrt) -> dict[str, torch.Tensor]:
@@ -62,19 +62,19 @@ def gradients(encoder: HiBehrt) -> dict[str, torch.Tensor]:
 
 
 def test_the_loss_and_its_gradients_are_those_of_the_plain_form():
-    encoder, objective, corrupted = (
+    encoder, objective, masked_windows = (
         seeded(HiBehrt, CONFIG),
         GuessedWindows(CONFIG),
         corrupt(ragged_batch(LONG)),
     )
-    target, hidden = moved_target(objective, encoder), hidden_pairs(corrupted)
-    assert min(map(len, hidden)) > 0
-    assert hidden[0] != hidden[1]
+    target, hidden_windows = moved_target(objective, encoder), hidden_pairs(masked_windows)
+    assert min(map(len, hidden_windows)) > 0
+    assert hidden_windows[0] != hidden_windows[1]
 
-    losses = objective.losses(encoder, corrupted, objective.counts(corrupted))
+    losses = objective.losses(encoder, masked_windows, objective.counts(masked_windows))
     losses["loss"].backward()
     plain = {name: weight.detach().clone().requires_grad_() for name, weight in encoder.named_parameters()}
-    expected = reference.byol(plain, target, CONFIG, corrupted.batch, hidden)
+    expected = reference.byol(plain, target, CONFIG, masked_windows.batch, hidden_windows)
     expected.backward()
 
     torch.testing.assert_close(losses["loss"], expected, **EXACT)
@@ -84,13 +84,13 @@ def test_the_loss_and_its_gradients_are_those_of_the_plain_form():
 
 
 def test_no_gradient_flows_into_the_target():
-    encoder, objective, corrupted = (
+    encoder, objective, masked_windows = (
         seeded(HiBehrt, CONFIG),
         GuessedWindows(CONFIG),
         corrupt(ragged_batch(LONG)),
     )
     target = objective.target(encoder)
-    objective.losses(encoder, corrupted, objective.counts(corrupted))["loss"].backward()
+    objective.losses(encoder, masked_windows, objective.counts(masked_windows))["loss"].backward()
     assert all(weight.grad is None and not weight.requires_grad for weight in target.parameters())
     assert all(weight.requires_grad for weight in encoder.parameters())
     assert float(encoder.projector[0].weight.grad.abs().max()) > 0
@@ -117,15 +117,17 @@ def test_the_target_moves_by_exactly_1_minus_the_momentum():
 
 def test_without_a_hidden_window_the_loss_is_0_and_not_nan():
     encoder, objective, batch = seeded(HiBehrt, CONFIG), GuessedWindows(CONFIG), ragged_batch(LONG)
-    corrupted = MaskedWindows(batch, torch.zeros_like(corrupt(batch).is_masked))
+    masked_windows = MaskedWindows(batch, torch.zeros_like(corrupt(batch).is_masked))
 
-    losses = objective.losses(encoder, corrupted, objective.counts(corrupted))
+    losses = objective.losses(encoder, masked_windows, objective.counts(masked_windows))
     losses["loss"].backward()
 
     assert losses["loss"].item() == losses["byol"].item() == 0
     assert all(not gradient.any() for gradient in gradients(encoder).values())
     with torch.no_grad():
-        metrics = objective.metrics(objective.scores(encoder, corrupted), objective.counts(corrupted))
+        metrics = objective.metrics(
+            objective.scores(encoder, masked_windows), objective.counts(masked_windows)
+        )
     assert metrics["val_loss"] == 0
 
 
@@ -143,9 +145,9 @@ def measure(
     objective, sums, counts = objective or GuessedWindows(CONFIG), Counter(), Counter()
     with torch.no_grad():
         for batch in batches:
-            corrupted = corrupt(batch)
-            sums.update(objective.scores(encoder, corrupted))
-            counts.update(objective.counts(corrupted))
+            masked_windows = corrupt(batch)
+            sums.update(objective.scores(encoder, masked_windows))
+            counts.update(objective.counts(masked_windows))
     return objective.metrics(sums, counts)
 
 
@@ -158,9 +160,9 @@ def test_the_spread_of_z_is_that_of_windows_with_the_same_number_of_as_many():
         for number, z in enumerate(reference.head(weights, "projector", states)):
             z_of_place[number, len(states)].append(z / z.norm())
     assert sorted(map(len, z_of_place.values())) == [1, 1, 2, 3, 3, 3, 3]
-    compared = [torch.stack(z) for z in z_of_place.values() if len(z) > 1]
-    squares = sum((z - z.mean(0)).square().sum() for z in compared)
-    freedom = sum(len(z) - 1 for z in compared)
+    z_by_place = [torch.stack(z) for z in z_of_place.values() if len(z) > 1]
+    squares = sum((z - z.mean(0)).square().sum() for z in z_by_place)
+    freedom = sum(len(z) - 1 for z in z_by_place)
 
     metrics = measure(encoder, batch)
 
@@ -204,9 +206,9 @@ def train(objective: GuessedWindows, encoder: HiBehrt, steps: int, rate: float) 
     """Train on random patients; return the metrics on others."""
     optimizer = torch.optim.AdamW([w for w in encoder.parameters() if w.requires_grad], lr=rate)
     for step in range(steps):
-        corrupted = corrupt(ragged_batch(LONG, seed=step), step)
+        masked_windows = corrupt(ragged_batch(LONG, seed=step), step)
         optimizer.zero_grad()
-        objective.losses(encoder, corrupted, objective.counts(corrupted))["loss"].backward()
+        objective.losses(encoder, masked_windows, objective.counts(masked_windows))["loss"].backward()
         optimizer.step()
         objective.after_step(encoder)
     return measure(encoder, ragged_batch(LONG * 3, seed=steps), objective=objective)

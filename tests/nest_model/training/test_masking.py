@@ -195,8 +195,8 @@ def test_masked_micro_batches_cut_between_patients_within_the_budget(sizes, conf
     assert torch.equal(torch.cat([part.mlm_targets for part in parts]), masked_batch.mlm_targets)
     for targets in ("masked_sets", "visible_sets"):
         for name in ("tokens", "shares"):
-            joined = torch.cat([getattr(getattr(part, targets), name) for part in parts])
-            assert torch.equal(joined, getattr(getattr(masked_batch, targets), name))
+            joined_targets = torch.cat([getattr(getattr(part, targets), name) for part in parts])
+            assert torch.equal(joined_targets, getattr(getattr(masked_batch, targets), name))
     tokens = torch.cat([part.batch.tokens[part.mlm_rows] for part in parts])
     assert torch.equal(tokens, masked_batch.batch.tokens[masked_batch.mlm_rows])
     owners = torch.cat(

@@ -166,16 +166,14 @@ def grid_alone(monkeypatch) -> None:
 @pytest.mark.parametrize("system", ["nest", "gt_behrt"])
 def test_a_search_goes_on_with_the_best_rate_in_every_stage(world, tmp_path, system):
     factors = (1e-9, 1.0)
-    searched = pretrain(
-        world, tmp_path / "searched", RECIPE.with_changes(rate_factors=factors), system=system
-    )
+    search = pretrain(world, tmp_path / "searched", RECIPE.with_changes(rate_factors=factors), system=system)
     alone = pretrain(world, tmp_path / "alone", RECIPE, system=system)
 
-    trials = metrics_of(searched)["trials"]
+    trials = metrics_of(search)["trials"]
     assert [trial["learning_rate"] for trial in trials] == [RECIPE.learning_rate * each for each in factors]
     assert trials[1]["val_loss"] < trials[0]["val_loss"]
-    assert metrics_of(searched)["recipe"]["learning_rate"] == RECIPE.learning_rate
-    assert weights(searched) == weights(alone)
+    assert metrics_of(search)["recipe"]["learning_rate"] == RECIPE.learning_rate
+    assert weights(search) == weights(alone)
 
 
 @pytest.mark.usefixtures("grid_alone")

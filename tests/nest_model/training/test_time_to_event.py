@@ -58,19 +58,19 @@ def tokens_of(events: CodeEvents, event: int) -> set[int]:
 @given(subjects, st.integers(0, 1000))
 def test_points_and_times_are_those_of_a_loop(sizes, seed):
     batch = ragged_batch(sizes, seed)
-    timed = TimedBatch.of(batch, EVENTS, generator(seed))
+    timed_batch = TimedBatch.of(batch, EVENTS, generator(seed))
 
     expected = [
         (reference.timeline(batch, subject, LATE)[place][0], subject, place)
         for subject in range(batch.subjects)
         for place in reference.points(batch, subject, LATE)
     ]
-    assert timed.rows.tolist() == [row for row, _, _ in expected]
+    assert timed_batch.rows.tolist() == [row for row, _, _ in expected]
     for point, (_, subject, place) in enumerate(expected):
         for event in range(len(EVENTS.names)):
             days, is_event = reference.time_to(batch, subject, place, tokens_of(EVENTS, event), LATE)
-            assert bool(timed.is_event[point, event]) is is_event
-            assert float(timed.days[point, event]) == pytest.approx(days, rel=1e-6)
+            assert bool(timed_batch.is_event[point, event]) is is_event
+            assert float(timed_batch.days[point, event]) == pytest.approx(days, rel=1e-6)
 
 
 def test_an_event_counts_if_it_is_strictly_later_and_not_read_yet():
@@ -82,14 +82,14 @@ def test_an_event_counts_if_it_is_strictly_later_and_not_read_yet():
         sets_per_subject=torch.tensor([3]),
         days=torch.tensor([0.0, 1.0, 6.0]),
     )
-    timed = TimedBatch.of(batch, EVENTS, generator())
+    timed_batch = TimedBatch.of(batch, EVENTS, generator())
 
     # the points: 13 on day 0, [SEP] on day 3, [SEP] of the second set on day 2, 10 on day 6; day 7 has nothing later
-    assert timed.rows.tolist() == [1, 0, 3, 6]
+    assert timed_batch.rows.tolist() == [1, 0, 3, 6]
     # from day 0: 10 at day 2, 13 at day 7, 7 at day 3. From day 3: the second set's 10 is past, the third's at day 6.
     # From day 2 in the second set: 7 at day 3 belongs to a set that was read already
-    assert timed.days[:, tasks].tolist() == [[2, 7, 3], [3, 4, 4], [4, 5, 5], [1, 1, 1]]
-    assert timed.is_event[:, tasks].tolist() == [
+    assert timed_batch.days[:, tasks].tolist() == [[2, 7, 3], [3, 4, 4], [4, 5, 5], [1, 1, 1]]
+    assert timed_batch.is_event[:, tasks].tolist() == [
         [True, True, True], [True, True, False], [True, True, False], [False, True, False],
     ]  # fmt: skip
 
@@ -103,12 +103,12 @@ def test_a_diagnosis_is_told_from_inside_its_stay_at_the_stays_end():
         sets_per_subject=torch.tensor([2]),
         days=torch.tensor([0.0, 7.0]),
     )
-    timed = TimedBatch.of(batch, EVENTS, generator())
+    timed_batch = TimedBatch.of(batch, EVENTS, generator())
 
     # the points: 10 on day 0 and the [SEP] on day 2; the second set's [SEP] on day 8 ends the record
-    assert timed.rows.tolist() == [2, 0]
-    assert timed.days[:, [dx, drug]].tolist() == [[2, 8], [6, 6]]
-    assert timed.is_event[:, [dx, drug]].tolist() == [[True, True], [False, True]]
+    assert timed_batch.rows.tolist() == [2, 0]
+    assert timed_batch.days[:, [dx, drug]].tolist() == [[2, 8], [6, 6]]
+    assert timed_batch.is_event[:, [dx, drug]].tolist() == [[True, True], [False, True]]
 
 
 def test_of_a_long_record_32_points_are_drawn_anew_for_each_seed():
@@ -131,8 +131,8 @@ def test_of_a_long_record_32_points_are_drawn_anew_for_each_seed():
 
 def test_patients_of_a_batch_have_the_points_they_have_alone():
     batch = ragged_batch(SIZES)
-    timed = TimedBatch.of(batch, EVENTS, generator())
-    parts = [timed.slice_subjects(place, place + 1) for place in range(batch.subjects)]
+    timed_batch = TimedBatch.of(batch, EVENTS, generator())
+    parts = [timed_batch.slice_subjects(place, place + 1) for place in range(batch.subjects)]
     assert [len(part.rows) > 0 for part in parts] == [True, True, True]
     for place, part in enumerate(parts):
         alone = TimedBatch.of(batch.slice_subjects(place, place + 1), EVENTS, generator())
@@ -215,11 +215,13 @@ def fitted(batches: list[PackedBatch], seed: int = 0, dtype: torch.dtype = torch
 def test_a_fitted_model_starts_at_constant_hazards():
     batch = ragged_batch(SIZES * 4)
     encoder, objective = fitted([batch])
-    timed = objective.corrupt(batch, generator())
-    risk = Risk.none(encoder.time_to_event.edges, timed.days.shape[1]).add(timed.days, timed.is_event)
+    timed_batch = objective.corrupt(batch, generator())
+    risk = Risk.none(encoder.time_to_event.edges, timed_batch.days.shape[1]).add(
+        timed_batch.days, timed_batch.is_event
+    )
 
-    counts = objective.counts(timed)
-    loss = float(objective.losses(encoder, timed, counts)["loss"].detach())
+    counts = objective.counts(timed_batch)
+    loss = float(objective.losses(encoder, timed_batch, counts)["loss"].detach())
 
     assert loss == pytest.approx(risk.mean_loss(risk.constant_hazards.expand(PIECES, -1)), rel=1e-6)
     assert risk.mean_loss(risk.hazards) < loss
@@ -228,9 +230,9 @@ def test_a_fitted_model_starts_at_constant_hazards():
 def test_pieces_are_sevenths_of_the_observed_times():
     batch = ragged_batch(SIZES * 4)
     encoder, objective = fitted([batch])
-    timed = objective.corrupt(batch, generator())
+    timed_batch = objective.corrupt(batch, generator())
     edges = encoder.time_to_event.edges
-    piece = torch.bucketize(timed.days[timed.is_event].double(), edges)
+    piece = torch.bucketize(timed_batch.days[timed_batch.is_event].double(), edges)
     shares = piece.bincount(minlength=PIECES) / len(piece)
     assert (edges.diff() > 0).all()
     np.testing.assert_allclose(shares, 1 / PIECES, atol=0.05)
@@ -282,11 +284,11 @@ def test_of_too_many_events_those_near_half_of_the_patients_are_taken():
 def test_head_and_targets_are_float32_under_bfloat16():
     batch = ragged_batch(SIZES)
     encoder, objective = fitted([batch], dtype=torch.float32)
-    timed = objective.corrupt(batch, generator())
-    counts = objective.counts(timed)
-    exact = objective.losses(encoder, timed, counts)["loss"]
+    timed_batch = objective.corrupt(batch, generator())
+    counts = objective.counts(timed_batch)
+    exact = objective.losses(encoder, timed_batch, counts)["loss"]
     with torch.autocast("cpu", torch.bfloat16):
-        loss = objective.losses(encoder, timed, counts)["loss"]
+        loss = objective.losses(encoder, timed_batch, counts)["loss"]
         assert encoder.time_to_event(torch.ones(1, 16, dtype=torch.bfloat16)).dtype == torch.float32
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, exact, rtol=1e-6, atol=0)  # it starts at the bias, whatever the states

@@ -25,8 +25,8 @@ def patients(encoder: Encoder, weights: Mapping[str, Tensor], batch: PackedBatch
     return vectors
 
 
-def least_loss(encoder: Encoder, corrupted: Any) -> float:
+def least_loss(encoder: Encoder, corrupted_batch: Any) -> float:
     """Return the least loss that anything can reach on a corrupted batch: 0, unless the reference has another."""
     module = importlib.import_module(f"{__name__}.{encoder.system}")
-    least: float = module.least_loss(encoder, corrupted) if hasattr(module, "least_loss") else 0.0
+    least: float = module.least_loss(encoder, corrupted_batch) if hasattr(module, "least_loss") else 0.0
     return least

@@ -14,17 +14,17 @@ def patients(encoder, weights, batch):
     return torch.stack([states[-1] for states in window_states(weights, encoder.config, batch)])
 
 
-def window_states(weights, config, batch, hidden=frozenset()) -> list[Tensor]:
+def window_states(weights, config, batch, hidden_windows=frozenset()) -> list[Tensor]:
     """Return the states of each patient's windows, [windows, d_model].
 
     Args:
-        hidden: pairs of patient and window whose vectors the aggregator does not see.
+        hidden_windows: pairs of patient and window whose vectors the aggregator does not see.
     """
     result = []
     for subject, (first, end) in enumerate(pairwise(batch.subject_offsets.tolist())):
         vectors = window_vectors(weights, config, batch, first, end)
         for place in range(len(vectors)):
-            if (subject, place) in hidden:
+            if (subject, place) in hidden_windows:
                 vectors[place] = torch.zeros_like(vectors[place])
         x = torch.stack([vector + sinusoid(number, config.d_model) for number, vector in enumerate(vectors)])
         for index in range(config.layers + 1):
@@ -101,9 +101,9 @@ def head(weights, name, x) -> Tensor:
 def byol(weights, target, config, batch, hidden_by_draw) -> Tensor:
     """Return the mean of 2 - 2 cos over the hidden windows of all draws; `target` has the target's weights."""
     goals, terms = window_states(target, config, batch), []
-    for hidden in hidden_by_draw:
-        states = window_states(weights, config, batch, hidden)
-        for subject, place in hidden:
+    for hidden_windows in hidden_by_draw:
+        states = window_states(weights, config, batch, hidden_windows)
+        for subject, place in hidden_windows:
             goal = head(target, "projector", goals[subject][place])
             guess = head(weights, "predictor", head(weights, "projector", states[subject][place]))
             terms.append(2 - 2 * (goal @ guess) / (goal.norm() * guess.norm()))

@@ -29,9 +29,9 @@ def timeline(batch: PackedBatch, subject: int, late: set[int]) -> list[Row]:
         cls, end = int(batch.set_offsets[index]), int(batch.set_offsets[index + 1])
         day = float(batch.days[index])
         events = sorted((float(batch.hours[row]), int(batch.tokens[row]), row) for row in range(cls + 1, end))
-        timed = [event for event in events if event[1] not in late]
-        rows += [(row, token, hour, day + hour * HOUR) for hour, token, row in timed]
-        last = max([0.0, *(hour for hour, _, _ in timed)])
+        early_events = [event for event in events if event[1] not in late]
+        rows += [(row, token, hour, day + hour * HOUR) for hour, token, row in early_events]
+        last = max([0.0, *(hour for hour, _, _ in early_events)])
         at_end = sorted((token, row) for _, token, row in events if token in late)
         rows += [(row, token, last, day + last * HOUR) for token, row in [*at_end, (SEP, cls)]]
     return rows
@@ -83,12 +83,12 @@ def time_to(
     return (min(waits), True) if waits else (max(day for *_, day in rows) - now, False)
 
 
-def least_loss(encoder: Motor, corrupted: TimedBatch) -> float:
+def least_loss(encoder: Motor, timed_batch: TimedBatch) -> float:
     """Return the mean loss at the best hazards of every wait: none in the pieces before the event, 1 / u in its own.
 
     u is how long the event's piece has lasted when it comes; its loss is 1 + log u, and a wait without one has none.
     """
     starts, least = [0.0, *encoder.time_to_event.edges.tolist()], 0.0
-    for wait in corrupted.days[corrupted.is_event].tolist():
+    for wait in timed_batch.days[timed_batch.is_event].tolist():
         least += 1 + math.log(wait - max(start for start in starts if start < wait))
-    return least / corrupted.days.numel()
+    return least / timed_batch.days.numel()

@@ -175,16 +175,18 @@ def test_the_work_for_a_row_grows_with_the_patients_length_in_bert_alone(system)
 def test_micro_batches_sum_to_the_losses_and_gradients_of_the_step(system, stage, dtype, tolerance):
     batch, encoder = ragged(system, SIZES * 3), small_encoder(system, dtype=dtype)
     objective = ready_objective(encoder, stage)
-    corrupted = objective.corrupt(batch, torch.Generator().manual_seed(1))
-    counts = objective.counts(corrupted)
-    whole = objective.losses(encoder, corrupted, counts)
+    corrupted_batch = objective.corrupt(batch, torch.Generator().manual_seed(1))
+    counts = objective.counts(corrupted_batch)
+    whole = objective.losses(encoder, corrupted_batch, counts)
     whole["loss"].backward()
     of_whole = gradients(encoder)
     encoder.zero_grad()
 
     totals = dict.fromkeys(whole, 0.0)
     for first, end in pairwise([0, 1, 5, batch.subjects]):
-        for name, loss in objective.losses(encoder, corrupted.slice_subjects(first, end), counts).items():
+        for name, loss in objective.losses(
+            encoder, corrupted_batch.slice_subjects(first, end), counts
+        ).items():
             totals[name] = totals[name] + loss
     totals["loss"].backward()
 
@@ -218,11 +220,11 @@ def tensors(part: object) -> list[torch.Tensor]:
 def test_losses_of_nearly_empty_patients_are_finite(system, stage, sizes):
     batch, encoder = ragged(system, sizes), small_encoder(system)
     objective = ready_objective(encoder, stage)
-    corrupted = objective.corrupt(batch, torch.Generator().manual_seed(0))
+    corrupted_batch = objective.corrupt(batch, torch.Generator().manual_seed(0))
 
-    losses = objective.losses(encoder, corrupted, objective.counts(corrupted))
+    losses = objective.losses(encoder, corrupted_batch, objective.counts(corrupted_batch))
     with torch.no_grad():
-        scores = objective.scores(encoder, corrupted)
+        scores = objective.scores(encoder, corrupted_batch)
     (losses["loss"] + encoder.patients(batch).sum()).backward()
 
     assert all(loss.isfinite() for loss in losses.values())
@@ -281,12 +283,12 @@ def test_the_pretraining_of_eight_patients_is_learnt_by_heart(system, stage):
     encoder = encoder_class(system)(encoder.config)
     encoder.describe_tokens(made_up_tokens(VOCAB_SIZE))
     objective = ready_objective(encoder, stage)
-    corrupted = objective.corrupt(batch, torch.Generator().manual_seed(5))
-    counts = objective.counts(corrupted)
+    corrupted_batch = objective.corrupt(batch, torch.Generator().manual_seed(5))
+    counts = objective.counts(corrupted_batch)
 
-    losses = train(encoder, lambda: objective.losses(encoder, corrupted, counts)["loss"], 300)
+    losses = train(encoder, lambda: objective.losses(encoder, corrupted_batch, counts)["loss"], 300)
 
-    least = references.least_loss(encoder, corrupted)
+    least = references.least_loss(encoder, corrupted_batch)
     assert losses[-1] - least < 0.1 * (losses[0] - least)
 
 

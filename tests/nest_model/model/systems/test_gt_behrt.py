@@ -113,14 +113,17 @@ def test_a_code_twice_in_a_set_is_one_node_and_an_unknown_code_each_time_another
 def test_a_missing_node_is_guessed_without_the_code_that_is_missing():
     """The guess stays what it is, whatever code was removed, and however often the set had it."""
     encoder = seeded(GtBehrt, CONFIG)
-    corrupted = lacking(one_patient([7, 7, 9, 7], [8, 10]))
-    assert corrupted.lacking_sets.tolist() == [0, 1]
-    assert set(corrupted.batch.tokens.tolist()) & set(corrupted.hidden.tolist()) == set()
+    corrupted_batch = lacking(one_patient([7, 7, 9, 7], [8, 10]))
+    assert corrupted_batch.lacking_sets.tolist() == [0, 1]
+    assert set(corrupted_batch.batch.tokens.tolist()) & set(corrupted_batch.hidden_tokens.tolist()) == set()
     guesses = {}
     for code in (7, 11):  # in place of the code that the first set lacks
-        sets = [[code if token == corrupted.hidden[0] else token for token in [7, 7, 9, 7]], [8, 10]]
+        sets = [
+            [code if token == corrupted_batch.hidden_tokens[0] else token for token in [7, 7, 9, 7]],
+            [8, 10],
+        ]
         again = lacking(one_patient(*sets))
-        guesses[int(again.hidden[0])] = MissingNodeGuesses(CONFIG).guesses(encoder, again)
+        guesses[int(again.hidden_tokens[0])] = MissingNodeGuesses(CONFIG).guesses(encoder, again)
     first, second = guesses.values()
     assert len(guesses) == 2
     assert torch.equal(first, second)
@@ -129,25 +132,27 @@ def test_a_missing_node_is_guessed_without_the_code_that_is_missing():
 @given(subjects, st.integers(0, 1000))
 def test_masked_codes_are_not_seen_and_no_code_is_missing(sizes, seed):
     batch = ragged_batch(sizes, seed)
-    corrupted = masked(batch, seed)
-    unmasked = replace(corrupted.batch, tokens=corrupted.codes)
+    corrupted_batch = masked(batch, seed)
+    unmasked = replace(corrupted_batch.batch, tokens=corrupted_batch.codes)
     for before, after in zip(events_by_set(batch), events_by_set(unmasked), strict=True):
         assert sorted(token for token in after if token > MASK) == sorted({t for t in before if t > MASK})
         assert after.count(UNK) == before.count(UNK)
-    is_masked = torch.zeros_like(corrupted.codes, dtype=torch.bool)
-    is_masked[corrupted.masked_rows] = True
-    assert (corrupted.codes[is_masked] > MASK).all()
-    assert torch.equal(corrupted.batch.tokens, corrupted.codes.masked_fill(is_masked, MASK))
-    assert torch.equal(corrupted.hidden, corrupted.codes[is_masked])
+    is_masked = torch.zeros_like(corrupted_batch.codes, dtype=torch.bool)
+    is_masked[corrupted_batch.masked_rows] = True
+    assert (corrupted_batch.codes[is_masked] > MASK).all()
+    assert torch.equal(corrupted_batch.batch.tokens, corrupted_batch.codes.masked_fill(is_masked, MASK))
+    assert torch.equal(corrupted_batch.hidden_tokens, corrupted_batch.codes[is_masked])
 
 
 @given(subjects, st.integers(0, 1000))
 def test_sets_of_two_nodes_or_more_lack_one_and_no_node_is_masked(sizes, seed):
     batch = ragged_batch(sizes, seed)
-    corrupted = lacking(batch, seed)
-    missing = dict(zip(corrupted.lacking_sets.tolist(), corrupted.hidden.tolist(), strict=True))
+    corrupted_batch = lacking(batch, seed)
+    missing = dict(
+        zip(corrupted_batch.lacking_sets.tolist(), corrupted_batch.hidden_tokens.tolist(), strict=True)
+    )
     for index, (before, after) in enumerate(
-        zip(events_by_set(batch), events_by_set(corrupted.batch), strict=True)
+        zip(events_by_set(batch), events_by_set(corrupted_batch.batch), strict=True)
     ):
         codes = {token for token in before if token > MASK}
         assert (index in missing) == (bool(codes) and len(codes) + before.count(UNK) > 1)
@@ -171,15 +176,15 @@ def test_the_nodes_of_sets_alone_are_those_among_all_nodes_and_so_are_gradients(
 
 def test_a_masked_node_keeps_its_kind_and_nothing_else_of_its_code():
     batch, encoder = one_patient([7, 8, 9, 10, 11, 12]), seeded(GtBehrt, CONFIG)
-    corrupted = masked(batch, share=0.5)
-    row = int(corrupted.masked_rows[0])
-    kinds = encoder.kind_of_token[corrupted.codes]
+    corrupted_batch = masked(batch, share=0.5)
+    row = int(corrupted_batch.masked_rows[0])
+    kinds = encoder.kind_of_token[corrupted_batch.codes]
     same_kind = torch.arange(5, VOCAB_SIZE)[encoder.kind_of_token[5:] == kinds[row]]
     other_kind = torch.arange(5, VOCAB_SIZE)[encoder.kind_of_token[5:] != kinds[row]]
 
     def nam(code):
-        codes = corrupted.codes.index_fill(0, torch.tensor([row]), int(code))
-        part = replace(corrupted, codes=codes)
+        codes = corrupted_batch.codes.index_fill(0, torch.tensor([row]), int(code))
+        part = replace(corrupted_batch, codes=codes)
         return encoder.nodes(part.batch, encoder.kind_of_token[part.codes])[1]
 
     assert torch.equal(nam(same_kind[0]), nam(same_kind[1]))
@@ -191,12 +196,14 @@ def test_losses_are_means_over_hidden_nodes_of_the_vocabulary_by_the_tied_head()
     nam, mnp = masked(batch), lacking(batch)
     graphs, nodes = encoder.nodes(nam.batch, encoder.kind_of_token[nam.codes])
     sets = encoder.read(mnp.batch, mnp.batch.cls_rows[mnp.lacking_sets])
-    for objective, corrupted, vectors in (
+    for objective, corrupted_batch, vectors in (
         (MaskedNodeGuesses(CONFIG), nam, nodes[graphs.node_of_row[nam.masked_rows]]),
         (MissingNodeGuesses(CONFIG), mnp, encoder.missing_node(sets.hidden_states[sets.place])),
     ):
-        losses = objective.losses(encoder, corrupted, objective.counts(corrupted))
-        expected = torch.nn.functional.cross_entropy(vectors @ encoder.embedding.weight.T, corrupted.hidden)
+        losses = objective.losses(encoder, corrupted_batch, objective.counts(corrupted_batch))
+        expected = torch.nn.functional.cross_entropy(
+            vectors @ encoder.embedding.weight.T, corrupted_batch.hidden_tokens
+        )
         assert losses.keys() == {"loss", objective.name}
         torch.testing.assert_close(losses["loss"], expected)
         torch.testing.assert_close(losses[objective.name], expected.detach())
