@@ -79,9 +79,11 @@ class Options(BaseModel):
         """
         others = {name: value for name, value in values.items() if name in cls.other_fields()}
         own = {name: value for name, value in values.items() if name not in others}
-        checked = {name: _checked(name, value, cls.other_fields()[name]) for name, value in others.items()}
-        if checked:
-            own["fields"] = {**own.get("fields", {}), **checked}
+        other_values = {
+            name: _checked(name, value, cls.other_fields()[name]) for name, value in others.items()
+        }
+        if other_values:
+            own["fields"] = {**own.get("fields", {}), **other_values}
         try:
             return cls(**own)
         except ValidationError as error:
@@ -215,8 +217,10 @@ class PretrainingOptions(Options):
         """
         absent = absent_fields(system)
         values = {**self.overrides, **self.fields}
-        if unused := [name for name in values if FIELDS.get(name, name) in absent]:
-            raise NestError(f"{system} has no {', '.join(unused)}; leave out what only another system reads.")
+        if absent_names := [name for name in values if FIELDS.get(name, name) in absent]:
+            raise NestError(
+                f"{system} has no {', '.join(absent_names)}; leave out what only another system reads."
+            )
         changes = {
             FIELDS.get(name, name): None if value == "none" else value
             for name, value in values.items()

@@ -96,13 +96,13 @@ class Suspects:
             *self.from_prediction_times(),
             *self.from_data(),
         ]
-        combined = self.all_combined()
+        combination = self.all_combined()
         return LeakAudit(
             cohort=self.labels.task.cohort,
             judged=self.sample_description(),
             proofs=proofs,
             looks_ahead=list(self.looks_ahead),
-            suspects=[*suspects, *([combined] if combined else [])],
+            suspects=[*suspects, *([combination] if combination else [])],
             unseen=[codes.name for codes in self._code_lists if not self._has_tokens(self._ids(codes)).any()],
             kinds=list(self.by_kind()),
             unnamed=max(0, len(self._tell_tales) - MOST_NAMED),

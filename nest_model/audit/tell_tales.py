@@ -56,9 +56,13 @@ def _pure(present: sparse.csr_matrix, truth: np.ndarray) -> tuple[np.ndarray, st
     rows = np.asarray(present.sum(axis=0)).ravel()
     hits = np.asarray(present.T @ rare.astype(float)).ravel()
     share = rare.mean()
-    bound = stats.beta.ppf(ALPHA, hits, rows - hits + 1)  # Clopper and Pearson
+    lower_limit = stats.beta.ppf(ALPHA, hits, rows - hits + 1)  # Clopper and Pearson
     words = "nearly all predictions with it have the same outcome, which few others have"
-    return np.nan_to_num(bound) * np.sqrt(hits), words, np.nan_to_num(bound) >= 1 - MAX_IMPURITY * (1 - share)
+    return (
+        np.nan_to_num(lower_limit) * np.sqrt(hits),
+        words,
+        np.nan_to_num(lower_limit) >= 1 - MAX_IMPURITY * (1 - share),
+    )
 
 
 def _apart(present: sparse.csr_matrix, truth: np.ndarray) -> tuple[np.ndarray, str, np.ndarray]:

@@ -74,7 +74,7 @@ def fill(
     names, parts = tokens["token"].to_numpy(zero_copy_only=False), []
     for row in range(len(moments)):
         batch = pack(seqsets, selection.take(np.array([row])), encoder.config).to(fabric.device)
-        logits, hidden = (
+        logits, hidden_tokens = (
             _guess_set(encoder, batch) if hide == "set" else _guess_tokens(encoder, batch, places)
         )
         probability = logits.float().softmax(dim=1)[:, FIRST_TOKEN:]
@@ -82,7 +82,7 @@ def fill(
         for guess, place in enumerate([None] if hide == "set" else places):
             ids = best.indices[guess].cpu().numpy() + FIRST_TOKEN
             parts.append(
-                _rows(moments, row, place, ids, best.values[guess].cpu().numpy(), names, hidden[guess])
+                _rows(moments, row, place, ids, best.values[guess].cpu().numpy(), names, hidden_tokens[guess])
             )
     return pa.concat_tables([GUESSES.empty_table(), *parts])
 
@@ -113,8 +113,8 @@ def _guess_tokens(
 ) -> tuple[Tensor, list[set[int]]]:
     """Return the logits at each place, [places, vocab_size], and the token that was hidden there."""
     rows = batch.cls_rows[-1] + 1 + torch.tensor(places, device=batch.tokens.device)
-    masked = replace(batch, tokens=batch.tokens.index_fill(0, rows, MASK))
-    output = encoder.read(masked, rows)
+    masked_batch = replace(batch, tokens=batch.tokens.index_fill(0, rows, MASK))
+    output = encoder.read(masked_batch, rows)
     logits = encoder.token_logits(output.hidden_states[output.place])
     return logits, [{token} for token in batch.tokens[rows].tolist()]
 
@@ -126,7 +126,7 @@ def _rows(
     ids: np.ndarray,
     probability: np.ndarray,
     names: np.ndarray,
-    hidden: set[int],
+    hidden_tokens: set[int],
 ) -> pa.Table:
     count = len(ids)
     columns: dict[str, Any] = {
@@ -136,6 +136,6 @@ def _rows(
         "rank": np.arange(1, count + 1),
         "token": names[ids],
         "probability": probability,
-        "is_there": [int(token) in hidden for token in ids],
+        "is_there": [int(token) in hidden_tokens for token in ids],
     }
     return pa.table(columns, schema=GUESSES)

@@ -319,7 +319,7 @@ def _sweep_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     )
     command.add_argument(
         "--set",
-        dest="fixed",
+        dest="common_options",
         metavar="NAME=VALUE",
         action="append",
         default=[],
@@ -651,7 +651,7 @@ def _embed(
     embed.run(fabric=launch_fabric(device, precision, threads=threads), **options)
 
 
-def _sweep(*, fixed: list[str], model: str, **values: Any) -> None:
+def _sweep(*, common_options: list[str], model: str, **values: Any) -> None:
     from nest_model.commands import sweep
 
     of_finetuning = {name: values.pop(name) for name in ("pretrained_model", "labels")}
@@ -664,7 +664,9 @@ def _sweep(*, fixed: list[str], model: str, **values: Any) -> None:
         )
 
     def run(**arguments: Any) -> None:
-        arguments |= {"fixed": " ".join(fixed)} | (of_finetuning if is_finetuning else of_pretraining)
+        arguments |= {"common_options": " ".join(common_options)} | (
+            of_finetuning if is_finetuning else of_pretraining
+        )
         sys.stdout.write(
             sweep.sweep_finetunings(**arguments)
             if is_finetuning

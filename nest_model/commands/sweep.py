@@ -57,12 +57,12 @@ class Point:
         return ",".join(f"{name}={value}" for name, value in self.values.items())
 
 
-def points_of(grid: str, fixed: str, kind: type[Options]) -> list[Point]:
+def points_of(grid: str, common_options: str, kind: type[Options]) -> list[Point]:
     """Return every combination of a grid's values.
 
     Args:
         grid: `name=value,value` pairs separated by spaces.
-        fixed: options that all points have.
+        common_options: those that all points have.
 
     Raises:
         NestError: a name is no option, or has no value or the same one twice; or there are too many points.
@@ -83,7 +83,10 @@ def points_of(grid: str, fixed: str, kind: type[Options]) -> list[Point]:
         raise NestError(f"grid: it has {len(combinations):,} points; a sweep takes 2 to {MOST_POINTS}.")
     return [
         Point(
-            point, kind.from_text(f"{' '.join(f'{name}={value}' for name, value in point.items())} {fixed}")
+            point,
+            kind.from_text(
+                f"{' '.join(f'{name}={value}' for name, value in point.items())} {common_options}"
+            ),
         )
         for point in combinations
     ]
@@ -92,7 +95,7 @@ def points_of(grid: str, fixed: str, kind: type[Options]) -> list[Point]:
 def sweep_pretrainings(
     *,
     grid: str,
-    fixed: str,
+    common_options: str,
     seqset: Path,
     subjects: Path,
     vocab: Path,
@@ -104,7 +107,7 @@ def sweep_pretrainings(
     runtime: Runtime,
 ) -> str:
     """Pretrain at every point of a grid; the best has the smallest validation loss. See `_sweep`."""
-    points = points_of(grid, fixed, PretrainingOptions)
+    points = points_of(grid, common_options, PretrainingOptions)
     if incomparable := sorted(OF_THE_LOSS & set(points[0].values)):
         raise NestError(
             f"grid: {', '.join(incomparable)} changes what is guessed, so the losses do not compare; pretrain each "
@@ -129,7 +132,7 @@ def sweep_pretrainings(
 def sweep_finetunings(
     *,
     grid: str,
-    fixed: str,
+    common_options: str,
     seqset: Path,
     pretrained_model: Path,
     labels: Path,
@@ -143,7 +146,7 @@ def sweep_finetunings(
 
     Of a number or a time it has the smallest validation loss.
     """
-    points = points_of(grid, fixed, FineTuningOptions)
+    points = points_of(grid, common_options, FineTuningOptions)
     if reason := untrainable_reason(Labels.read(labels)):
         raise InputError(f"{labels}: these labels cannot be learnt at any point: {reason}.")
     by_loss = read_task(labels).label_type in WITHOUT_CLASSES
@@ -200,17 +203,19 @@ def _sweep(
             train(point, folder)
         except NotFiniteError as error:
             failures[point.name] = str(error)
-    trained = [point for point in points if point.name not in failures]
-    if not trained:
+    finite_points = [point for point in points if point.name not in failures]
+    if not finite_points:
         raise NestError(f"{out}: the loss of no point was finite; take smaller learning rates.")
-    runs = read_runs([out / "points" / point.name for point in trained], least=1)
-    scores = {point.name: run.validation.get(metric) for point, run in zip(trained, runs, strict=True)}
-    defined = {name: value for name, value in scores.items() if value is not None}
-    if not defined:
+    runs = read_runs([out / "points" / point.name for point in finite_points], least=1)
+    scores = {point.name: run.validation.get(metric) for point, run in zip(finite_points, runs, strict=True)}
+    finite_scores = {name: value for name, value in scores.items() if value is not None}
+    if not finite_scores:
         raise InputError(
             f"{out}: no point has a validation score that may be disclosed; see each point's folder."
         )
-    best = (min if smaller_is_better else max)(defined, key=defined.__getitem__)  # the first on ties
+    best = (min if smaller_is_better else max)(
+        finite_scores, key=finite_scores.__getitem__
+    )  # the first on ties
     rows = [
         {
             **point.values,
@@ -225,7 +230,7 @@ def _sweep(
     write_json(
         out / "sweep.json", {"metric": metric, "best": best_folder, "scores": scores, "failures": failures}
     )
-    runtime.telemetry.result({metric: defined[best]}, best=best)
+    runtime.telemetry.result({metric: finite_scores[best]}, best=best)
     return f"{markdown_table(rows)}\n\nThe best by {metric} on validation patients: {out / best_folder}\n"
 
 

@@ -123,10 +123,10 @@ def _boosted(
 
 
 def _probed(
-    labels: Labels, seqsets: SeqSets, pretrained: Path, fabric: Fabric, *, seed: int, telemetry: Telemetry
+    labels: Labels, seqsets: SeqSets, encoder_folder: Path, fabric: Fabric, *, seed: int, telemetry: Telemetry
 ) -> np.ndarray:
     """Return the probabilities of a logistic regression on the frozen pretrained encoder."""
-    encoder, _ = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
+    encoder, _ = checkpoint.load_pretrained(encoder_folder, vocab_sha256=seqsets.vocab_sha256)
     selection, _ = select_examples(labels, seqsets, encoder)
     progress = telemetry.progress("probe", total=int(selection.rows.sum()), unit="rows")
     module = FrozenFeatures(encoder).to(fabric.device)

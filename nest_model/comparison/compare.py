@@ -74,14 +74,14 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _scores(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
     """Return by run its test scores, and what they are less the first run's."""
-    scored = {run.name: run.predictions.of(SPLIT) for run in runs if run.predictions is not None}
-    if not scored:
+    predictions_by_run = {run.name: run.predictions.of(SPLIT) for run in runs if run.predictions is not None}
+    if not predictions_by_run:
         return {}
-    first = next(iter(scored.values()))
+    first = next(iter(predictions_by_run.values()))
     resamples = Resamples.of(first.subject_id)
     first_scores: Mapping[str, Score] | None = None
     cells: dict[str, dict[str, Any]] = {}
-    for name, predictions in scored.items():
+    for name, predictions in predictions_by_run.items():
         is_paired = same_rows(first, predictions)
         own = score_predictions(predictions, resamples if is_paired else Resamples.of(predictions.subject_id))
         cells[name] = {metric: value.json() for metric, value in own.items()}

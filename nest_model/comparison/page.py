@@ -53,10 +53,12 @@ def _intervals(comparison: Mapping[str, Any]) -> dict[str, Figure]:
     cells = comparison["scores"]
     figure_by_title = {}
     for metric, name in list(comparison["metrics"].items())[:2]:
-        scored = {run: cell for run, cell in cells.items() if metric in cell}
-        task = {"title": name, "cells": scored}
-        if len(scored) > 1 and any(cell[metric]["value"] is not None for cell in scored.values()):
-            rows = [{"name": run, "title": run} for run in scored]
+        cells_with_score = {run: cell for run, cell in cells.items() if metric in cell}
+        task = {"title": name, "cells": cells_with_score}
+        if len(cells_with_score) > 1 and any(
+            cell[metric]["value"] is not None for cell in cells_with_score.values()
+        ):
+            rows = [{"name": run, "title": run} for run in cells_with_score]
             figure_by_title[name] = pictures.scores(
                 [task], rows, metric=metric, words=f"{name[:-2]}, 95 % interval over patients"
             )

@@ -83,9 +83,9 @@ class CodeEvents:
 
 
 def _every_token(tokens: pa.Table) -> list[list[str]]:
-    measured = MeasuredItems.of(tokens)
+    measurements = MeasuredItems.of(tokens)
     names = [
-        measured.items[item] if item >= 0 else token
-        for token, item in zip(tokens["token"].to_pylist(), measured.item, strict=True)
+        measurements.items[item] if item >= 0 else token
+        for token, item in zip(tokens["token"].to_pylist(), measurements.item, strict=True)
     ]
     return [[name] if token >= len(SPECIALS) else [] for token, name in enumerate(names)]

@@ -14,10 +14,10 @@ def model_context(
     seqsets: SeqSets, selection: Selection, config: ModelConfig
 ) -> tuple[Selection, ContextCut]:
     """Cut each example to the model's context; a model with a `shuffle_seed` then reads the earlier sets shuffled."""
-    limited, cut = limit_context(selection, **config.context)
+    within_limits, cut = limit_context(selection, **config.context)
     if config.shuffle_seed is None:
-        return limited, cut
-    return shuffle_before_target(seqsets, limited, config.shuffle_seed), cut
+        return within_limits, cut
+    return shuffle_before_target(seqsets, within_limits, config.shuffle_seed), cut
 
 
 def shuffle_before_target(seqsets: SeqSets, selection: Selection, seed: int) -> Selection:

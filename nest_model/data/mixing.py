@@ -13,8 +13,8 @@ def mix(numbers: np.ndarray) -> np.ndarray:
     values = bits(numbers) + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = values ^ (values >> np.uint64(31))
-    return mixed
+    mixture: np.ndarray = values ^ (values >> np.uint64(31))
+    return mixture
 
 
 def is_in_share(names: np.ndarray, share: float, seed: int) -> np.ndarray:

@@ -97,12 +97,12 @@ def last_begun(seqsets: SeqSets, subject_id: np.ndarray, at_us: np.ndarray) -> n
     place = np.minimum(np.searchsorted(firsts[order], subject_id), len(firsts) - 1)
     subject = order[place]
     bounds = zip(seqsets.subject_offsets[subject], seqsets.subject_offsets[subject + 1], at_us, strict=True)
-    begun = np.array(
+    sets_begun = np.array(
         [np.searchsorted(seqsets.start_us[first:end], at, side="right") for first, end, at in bounds],
         dtype=np.int64,
     )
-    is_known = (firsts[subject] == subject_id) & (begun > 0)
-    return np.where(is_known, seqsets.subject_offsets[subject] + begun - 1, -1)
+    is_known = (firsts[subject] == subject_id) & (sets_begun > 0)
+    return np.where(is_known, seqsets.subject_offsets[subject] + sets_begun - 1, -1)
 
 
 def read_index(index: Any) -> tuple[str, pa.Table]:

@@ -14,13 +14,13 @@ MOST_DEVIATIONS = 10.0
 def to_scale(numbers: np.ndarray, scale: NumberScale | None) -> np.ndarray:
     """Return numbers on the scale of a task."""
     assert scale is not None  # a task of numbers has one
-    scaled: np.ndarray = ((np.log1p(numbers) if scale.is_log else numbers) - scale.mean) / scale.deviation
-    return scaled
+    values: np.ndarray = ((np.log1p(numbers) if scale.is_log else numbers) - scale.mean) / scale.deviation
+    return values
 
 
 def from_scale(outputs: np.ndarray, scale: NumberScale | None) -> np.ndarray:
     """Return what a model's outputs on the scale of a task are as numbers; never negative on a logarithmic scale."""
     assert scale is not None  # a task of numbers has one
-    scaled = np.clip(outputs, -MOST_DEVIATIONS, MOST_DEVIATIONS) * scale.deviation + scale.mean
-    numbers: np.ndarray = np.maximum(np.expm1(scaled), 0.0) if scale.is_log else scaled
+    values = np.clip(outputs, -MOST_DEVIATIONS, MOST_DEVIATIONS) * scale.deviation + scale.mean
+    numbers: np.ndarray = np.maximum(np.expm1(values), 0.0) if scale.is_log else values
     return numbers

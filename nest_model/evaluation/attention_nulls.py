@@ -80,8 +80,8 @@ def untrained_like(model: Model, seed: int) -> Model:
     """Return a freshly initialized model of the same config, without touching torch's global random generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        untrained = type(model)(model.config)
-    return untrained.to(model.embedding.weight.device)
+        fresh_model = type(model)(model.config)
+    return fresh_model.to(model.embedding.weight.device)
 
 
 def _layers_and_means(

@@ -76,7 +76,7 @@ def act_or_defer(
     groups: Mapping[str, Sequence[str]],
     resamples: Resamples,
     *,
-    hidden: Mapping[str, set[str]],
+    withheld_groups: Mapping[str, set[str]],
     cuts: Cuts | None,
 ) -> list[dict[str, Any]]:
     """Return for each stated error the share acted on, the error among them, and the coverage, as JSON.
@@ -85,7 +85,7 @@ def act_or_defer(
 
     Args:
         groups: by attribute the group of each test row, for the coverage by group.
-        hidden: by attribute the groups whose counts the page withholds; their coverage is withheld too.
+        withheld_groups: by attribute, those whose counts the page withholds; their coverage is withheld too.
         cuts: those of the page; an error whose range is not among them is withheld. None: not a bool task.
     """
     if not len(test) or (validation.task.label_type == "bool" and not len(validation.scorable())):
@@ -98,7 +98,7 @@ def act_or_defer(
     )
     group_of_row = {attribute: np.array(names, dtype=object) for attribute, names in groups.items()}
     withheld = {
-        attribute: hidden.get(attribute, set()) | _withheld_groups(on_page, test.subject_id, names)
+        attribute: withheld_groups.get(attribute, set()) | _withheld_groups(on_page, test.subject_id, names)
         for attribute, names in group_of_row.items()
     }
     results = list[dict[str, Any]]()
@@ -148,7 +148,11 @@ def _disclosable(decisions: Sequence[_Decisions], subject_id: np.ndarray) -> lis
     """
     on_page = list[_Decisions]()
     for one in decisions:
-        cells = [acted & covered for acted in _sides(one.is_acted) for covered in _sides(one.is_covered)]
+        cells = [
+            of_acted & of_covered
+            for of_acted in _sides(one.is_acted)
+            for of_covered in _sides(one.is_covered)
+        ]
         cells += (
             [on_page[-1].no_longer(name, one) for name in ("is_covered", "is_deferred_right")]
             if on_page

@@ -122,11 +122,11 @@ def calibration(scores: NewScores, labels: Path) -> Calibration | None:
     """
     outcomes = pq.read_table(verified(labels), columns=["subject_id", "index_encounter", "label"])
     outcomes = outcomes.rename_columns(["subject_id", "encounter_id", "label"])
-    joined = scores.table.join(outcomes, ["subject_id", "encounter_id"], join_type="inner")
-    outcome = joined["label"].to_numpy(zero_copy_only=False).astype(bool)
-    subjects = joined["subject_id"].to_numpy()
+    rows = scores.table.join(outcomes, ["subject_id", "encounter_id"], join_type="inner")
+    outcome = rows["label"].to_numpy(zero_copy_only=False).astype(bool)
+    subjects = rows["subject_id"].to_numpy()
     if min(len(np.unique(subjects[outcome])), len(np.unique(subjects[~outcome]))) < SMALLEST_SHOWN:
         return None
     return Calibration(
-        len(np.unique(subjects)), float(outcome.mean()), float(joined["score"].to_numpy().mean())
+        len(np.unique(subjects)), float(outcome.mean()), float(rows["score"].to_numpy().mean())
     )

@@ -35,8 +35,8 @@ def fit_linear(
 
     if task.label_type == "time":
         weights, bias = pooled_logistic(features, targets, strength)
-        tiled = np.tile(weights, (targets.shape[1], 1))
-        return tiled.astype(np.float32), bias.astype(np.float32)
+        weights_of_time = np.tile(weights, (targets.shape[1], 1))
+        return weights_of_time.astype(np.float32), bias.astype(np.float32)
     solver = "sparse_cg" if sparse.issparse(features) else "auto"
     model = Ridge(alpha=1 / strength, solver=solver, tol=_TOLERANCE).fit(features, targets[:, 0])
     return model.coef_[None].astype(np.float32), np.array([model.intercept_], np.float32)

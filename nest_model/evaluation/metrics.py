@@ -299,8 +299,8 @@ def _without_bias(value: float, samples: np.ndarray) -> np.ndarray:
     """
     if not np.isfinite(samples).any():
         return samples
-    shifted: np.ndarray = np.maximum(samples - (np.nanmedian(samples) - value), 0.0)
-    return shifted
+    unbiased_samples: np.ndarray = np.maximum(samples - (np.nanmedian(samples) - value), 0.0)
+    return unbiased_samples
 
 
 def reliability(predictions: Predictions, cuts: Cuts | None = None) -> dict[str, list[float]] | None:
@@ -326,10 +326,10 @@ def reliability(predictions: Predictions, cuts: Cuts | None = None) -> dict[str,
     if not is_curve_disclosable(truth, subject_id):
         return None
     if predictions.task.label_type == "bool":
-        ordered = (cuts or cuts_of(predictions.rows(np.arange(0)), predictions, ())).part
+        bin_values = (cuts or cuts_of(predictions.rows(np.arange(0)), predictions, ())).part
     else:
-        ordered = probability
-    bins = merged_bins(bins_of_equal_mass(ordered), truth, subject_id)
+        bin_values = probability
+    bins = merged_bins(bins_of_equal_mass(bin_values), truth, subject_id)
     rows = np.bincount(bins)
     expected, observed_share = (np.bincount(bins, weights=column) / rows for column in (probability, truth))
     return {"expected": [round(x, 4) for x in expected], "observed": [round(x, 4) for x in observed_share]}
@@ -364,8 +364,8 @@ def merged_bins(bins: np.ndarray, truth: np.ndarray, subject_id: np.ndarray) -> 
         is_closed = min(inside, remaining) >= SMALLEST_SHOWN
         new_bins[end] = new_bins[end - 1] + is_closed
         begin = end if is_closed else begin
-    merged: np.ndarray = new_bins[bins]
-    return merged
+    wide_bins: np.ndarray = new_bins[bins]
+    return wide_bins
 
 
 def evaluate(path: Path) -> dict[str, Any]:

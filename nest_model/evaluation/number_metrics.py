@@ -31,9 +31,9 @@ def weighted_spearman(truth: np.ndarray, predicted: np.ndarray, weights: np.ndar
     """Return the correlation of ranks [resamples]; NaN where either does not differ in the rows drawn."""
     ranks = [_ranks(values, weights) for values in (truth, predicted)]
     total = weights.sum(axis=1)
-    centered = [rank - _ratio((weights * rank).sum(axis=1), total)[:, None] for rank in ranks]
-    first, second = ((weights * rank**2).sum(axis=1) for rank in centered)
-    return _ratio((weights * centered[0] * centered[1]).sum(axis=1), np.sqrt(first * second))
+    deviations = [rank - _ratio((weights * rank).sum(axis=1), total)[:, None] for rank in ranks]
+    first, second = ((weights * rank**2).sum(axis=1) for rank in deviations)
+    return _ratio((weights * deviations[0] * deviations[1]).sum(axis=1), np.sqrt(first * second))
 
 
 def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -50,14 +50,14 @@ def measure(
     columns = np.stack([alert & truth, alert & ~truth, ~alert & truth, ~alert & ~truth], axis=1)
 
     def of(weights: np.ndarray) -> np.ndarray:
-        true_alert, false_alert, missed, quiet = (weights @ columns.astype(float)).T
-        rows = true_alert + false_alert + missed + quiet
+        true_alert, false_alert, missed_outcomes, quiet = (weights @ columns.astype(float)).T
+        rows = true_alert + false_alert + missed_outcomes + quiet
         return np.stack(
             [
-                _share(true_alert, true_alert + missed),
+                _share(true_alert, true_alert + missed_outcomes),
                 _share(quiet, quiet + false_alert),
                 _share(true_alert, true_alert + false_alert),
-                _share(quiet, quiet + missed),
+                _share(quiet, quiet + missed_outcomes),
                 100 * _share(true_alert + false_alert, rows),
             ],
             axis=1,

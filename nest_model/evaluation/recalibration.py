@@ -79,8 +79,8 @@ _FITS: dict[Method, Callable[[np.ndarray, np.ndarray], Map]] = {
 
 
 def _tempered(probability: np.ndarray, temperature: float) -> np.ndarray:
-    scaled: np.ndarray = expit(logit(np.clip(probability, _EDGE, 1 - _EDGE)) / temperature)
-    return scaled
+    tempered_probability: np.ndarray = expit(logit(np.clip(probability, _EDGE, 1 - _EDGE)) / temperature)
+    return tempered_probability
 
 
 def _held_out_brier(

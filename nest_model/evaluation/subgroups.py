@@ -112,14 +112,14 @@ def score_groups(
     groups: Mapping[str, Sequence[str]],
     *,
     seed: int,
-    hidden: Mapping[str, set[str]] = MappingProxyType({}),
+    withheld_groups: Mapping[str, set[str]] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Score each group of each attribute on its own rows, with the gap to the attribute's largest group.
 
     All groups share the same resamples, so a gap accounts for patients in both groups (at two ages, say).
 
     Args:
-        hidden: by attribute the groups whose counts another table of the page withholds.
+        withheld_groups: by attribute, those whose counts another table of the page withholds.
 
     Returns:
         One dict per group: attribute, group, rows, positives (suppressed), auroc, average_precision (value None:
@@ -131,7 +131,9 @@ def score_groups(
         group_of_row = np.array(names_of_rows, dtype=object)
         names = sorted(set(group_of_row), key=group_order)
         parts = {name: predictions.rows(group_of_row == name) for name in names}
-        withheld = _withheld_groups(predictions, parts) | (hidden.get(attribute, set()) & parts.keys())
+        withheld = _withheld_groups(predictions, parts) | (
+            withheld_groups.get(attribute, set()) & parts.keys()
+        )
         scores = _scores(parts, withheld, resamples)
         reference = _reference(parts, scores)
         for name in names:

@@ -48,8 +48,8 @@ def _percent(share: float) -> str:
 
 def _least_of_top(probability: np.ndarray, share: float) -> float:
     """Return the probability that this share of the rows reach, rounded down to four digits."""
-    ordered = np.sort(probability)[::-1]
-    return _rounded_down(float(ordered[max(0, int(np.ceil(share * len(ordered) - 1e-9)) - 1)]))
+    falling = np.sort(probability)[::-1]
+    return _rounded_down(float(falling[max(0, int(np.ceil(share * len(falling) - 1e-9)) - 1)]))
 
 
 def plausible_range(validation: Predictions, error: float) -> tuple[float, float]:

@@ -39,7 +39,7 @@ def concordance(days: np.ndarray, event: np.ndarray, risk: np.ndarray, weights: 
     key, event, risk, weights = order_key.ravel()[order], event[order], risk[order], weights[:, order]
     by_risk = np.argsort(risk, kind="stable")
     risks = risk[by_risk]
-    agreed, pairs = np.zeros(len(weights)), np.zeros(len(weights))
+    agreements, pairs = np.zeros(len(weights)), np.zeros(len(weights))
     for first, end in _chunks(key):
         rows = first + np.flatnonzero(event[first:end])
         if not len(rows):
@@ -52,9 +52,9 @@ def concordance(days: np.ndarray, event: np.ndarray, risk: np.ndarray, weights: 
             risk[None, first:end] == risk[rows, None]
         )
         chunk = weights[:, first:end]
-        agreed += (weights[:, rows] * ((lower + upper) / 2 + chunk @ (inside * higher).T)).sum(axis=1)
+        agreements += (weights[:, rows] * ((lower + upper) / 2 + chunk @ (inside * higher).T)).sum(axis=1)
         pairs += (weights[:, rows] * (below[:, -1:] + chunk @ inside.T.astype(float))).sum(axis=1)
-    share: np.ndarray = np.divide(agreed, pairs, out=np.full(len(weights), np.nan), where=pairs > 0)
+    share: np.ndarray = np.divide(agreements, pairs, out=np.full(len(weights), np.nan), where=pairs > 0)
     return share
 
 
@@ -85,12 +85,12 @@ def brier_by_row(
     """
     times, event = np.asarray(times_days), event.astype(bool)
     just_before = np.nextafter(days, -np.inf)
-    followed = kaplan_meier(days, ~event, times)
+    share_in_follow_up = kaplan_meier(days, ~event, times)
     weight_of_event = 1 / np.maximum(kaplan_meier(days, ~event, just_before), np.finfo(float).tiny)
     came = event[:, None] & (days[:, None] <= times)
     errors = (
         came * survival**2 * weight_of_event[:, None]
-        + (days[:, None] > times) * (1 - survival) ** 2 / followed
+        + (days[:, None] > times) * (1 - survival) ** 2 / share_in_follow_up
     )
     whole = np.concatenate([np.zeros((len(days), 1)), errors], axis=1)
     part: np.ndarray = (whole[:, :-1] + whole[:, 1:]) / 2 @ np.diff(np.append(0.0, times)) / times[-1]

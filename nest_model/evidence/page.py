@@ -43,9 +43,9 @@ def sentences(metrics: Mapping[str, Any]) -> list[str]:
     words = (
         [_verdict(metrics, differences)] if differences else ["There is nothing to compare NEST with yet."]
     )
-    failed = [row["title"] for row in metrics["rows"] if row.get("pretraining", {}).get("failure")]
-    if failed:
-        words.append(f"Without a pretraining, and so without a score: {', '.join(failed)}.")
+    failures = [row["title"] for row in metrics["rows"] if row.get("pretraining", {}).get("failure")]
+    if failures:
+        words.append(f"Without a pretraining, and so without a score: {', '.join(failures)}.")
     not_learnt = [row["title"] for row in metrics["rows"] if row.get("pretraining", {}).get("not_learnt")]
     if not_learnt:
         words.append(

@@ -41,12 +41,12 @@ def evidence(layout: Layout, rows: Sequence[Row], tasks: Sequence[str]) -> dict[
         _correct_for_many(by_task, {row.name for row in rows if row.part == part})
     costs = Costs(layout.seqset, layout.subjects)
     all_about = [_row(layout, names, row, costs) for row in rows]
-    pretrained = {about["name"] for about in all_about if "validation" in about.get("pretraining", {})}
+    pretrained_rows = {about["name"] for about in all_about if "validation" in about.get("pretraining", {})}
     return {
         "source": names.source,
         "rows": all_about,
         "tasks": by_task,
-        "trials": _trials(layout, names, rows, pretrained, by_task),
+        "trials": _trials(layout, names, rows, pretrained_rows, by_task),
         "bins": _bins(layout, names),
         "attention": _attention(layout, by_task),
     }
@@ -70,17 +70,17 @@ def _trials(
     layout: Layout,
     names: Names,
     rows: Sequence[Row],
-    pretrained: Collection[str],
+    pretrained_rows: Collection[str],
     by_task: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Return every learning rate that was tried, row by row.
 
     Args:
-        pretrained: the names of the rows with a finished pretraining of their own.
+        pretrained_rows: the names of the rows with a finished pretraining of their own.
     """
     lines = []
     for row in rows:
-        if row.name in pretrained:
+        if row.name in pretrained_rows:
             lines += trials(layout.model(names.pretrained(row)), row.title, PRETRAINING)
         for task, content in by_task.items():
             if row.name in content["cells"]:

@@ -343,9 +343,10 @@ def refuse_unknown(names: tuple[Sequence[str], Sequence[str]], cohorts: Sequence
             f"NEST_EVIDENCE_TASKS: '{name}' would have cells of the same name as another cohort; name one of the two."
         )
     choices = {"NEST_EVIDENCE_SYSTEMS": [row.name for row in all_rows()], "NEST_EVIDENCE_TASKS": cohorts}
-    for (setting, allowed), asked in zip(choices.items(), names, strict=True):
-        for name in asked:
-            if name not in allowed:
+    for (setting, valid_names), requested_names in zip(choices.items(), names, strict=True):
+        for name in requested_names:
+            if name not in valid_names:
                 raise NestError(
-                    f"{setting}: '{name}' is unknown{near_name(name, allowed)}; choose from {', '.join(allowed)}."
+                    f"{setting}: '{name}' is unknown{near_name(name, valid_names)}; choose from "
+                    f"{', '.join(valid_names)}."
                 )

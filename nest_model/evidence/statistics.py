@@ -9,14 +9,14 @@ from scipy.stats import norm, ttest_rel
 Key = TypeVar("Key")
 
 
-def bootstrap_p(difference: float, resampled: np.ndarray) -> float | None:
+def bootstrap_p(difference: float, resampled_differences: np.ndarray) -> float | None:
     """Return the two-sided p of a difference by its standard error over the resamples, [resamples].
 
     The difference over its bootstrap standard error is taken as standard normal (Efron and Tibshirani 1993, An
     Introduction to the Bootstrap, section 12.5). Shares of a thousand resamples could not be under 0.002, and then no
     difference among a hundred would be sure after a correction. None without two defined resamples.
     """
-    values = resampled[np.isfinite(resampled)]
+    values = resampled_differences[np.isfinite(resampled_differences)]
     if len(values) < 2:
         return None
     error = float(values.std(ddof=1))

@@ -212,5 +212,5 @@ def _encoder(card: ModelCard) -> Encoder:
 
 def _is_kept(name: str, card: ModelCard) -> bool:
     """Return whether a weight is saved: in a task's model none that only pretraining uses."""
-    unused = encoder_class(card.system).unused_in_tasks
-    return not name.startswith(tuple(f"encoder.{prefix}" for prefix in unused))
+    prefixes = encoder_class(card.system).unused_in_tasks
+    return not name.startswith(tuple(f"encoder.{prefix}" for prefix in prefixes))

@@ -34,9 +34,11 @@ class FlatRows:
     @classmethod
     def of(cls, batch: PackedBatch, *, before: int = 0, after: int = 0) -> Self:
         """Insert as many rows before and after the rows of each set."""
-        added = (before + after) * torch.arange(batch.sets + 1, device=batch.set_offsets.device)
-        set_offsets = batch.set_offsets + added
-        place = torch.arange(len(batch.tokens), device=added.device) + before + added[batch.set_of_row]
+        row_shift = (before + after) * torch.arange(batch.sets + 1, device=batch.set_offsets.device)
+        set_offsets = batch.set_offsets + row_shift
+        place = (
+            torch.arange(len(batch.tokens), device=row_shift.device) + before + row_shift[batch.set_of_row]
+        )
         return cls(place, set_offsets, set_offsets[batch.subject_offsets])
 
     @property

@@ -92,16 +92,16 @@ class Votes(nn.Module):
             nn.init.zeros_(score.bias)
             nn.init.zeros_(vote.weight)
 
-    def forward(self, embedded: Tensor, example: Tensor, is_last: Tensor, examples: int) -> Tensor:
+    def forward(self, event_vectors: Tensor, example: Tensor, is_last: Tensor, examples: int) -> Tensor:
         """Return logits, [examples, classes].
 
         Args:
-            embedded: [events, d_model]. example: i64 [events]. is_last: bool [events], in the example's last set.
+            event_vectors: [events, d_model]. example: i64 [events]. is_last: bool [events], in the example's last set.
         """
-        logits = embedded.new_zeros(())
+        logits = event_vectors.new_zeros(())
         for is_part, score, vote in zip((is_last, ~is_last), self.score, self.vote, strict=True):
             events = is_part.nonzero().squeeze(1)
-            rows = self.dropout(self.norm(embedded.index_select(0, events)))
+            rows = self.dropout(self.norm(event_vectors.index_select(0, events)))
             logits = logits + mean_vote(score(rows), vote(rows), example.index_select(0, events), examples)
         return logits
 

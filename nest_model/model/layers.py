@@ -106,8 +106,8 @@ class Attention(nn.Module):
 
     def _project(self, linear: nn.Linear, rows: Tensor, query_rows: Tensor | None) -> tuple[Tensor, ...]:
         if query_rows is None:
-            projected: tuple[Tensor, ...] = linear(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
-            return projected
+            parts: tuple[Tensor, ...] = linear(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
+            return parts
         widths = [rows.shape[1], 2 * rows.shape[1]]
         of_query, of_key_value = linear.weight.split(widths)
         query_bias, key_value_bias = (None, None) if linear.bias is None else linear.bias.split(widths)
@@ -180,8 +180,8 @@ class Time2Vec(nn.Module):
     def forward(self, times: Tensor) -> Tensor:
         """Return the embedding of times: [rows] → [rows, d_model]; angles are computed in float64."""
         angles = times.double()[:, None] * self.frequency + self.phase
-        embedded = torch.cat([angles[:, :1], angles[:, 1:].sin()], dim=-1)
-        return self.scale * embedded.to(self.frequency.dtype)
+        embedding = torch.cat([angles[:, :1], angles[:, 1:].sin()], dim=-1)
+        return self.scale * embedding.to(self.frequency.dtype)
 
 
 def compute_dtype(rows: Tensor) -> torch.dtype:

@@ -29,26 +29,26 @@ class MeasuredValues:
     A mean over all values of a set depends on which items were measured; values of one item only on the patient.
     """
 
-    embedded: Tensor  # [values, d_model]
+    vectors: Tensor  # [values, d_model]
     hours: Tensor  # [values], of the embedding's dtype
     cell_of_value: Tensor  # i64 [values], index into `cells`
     cells: Tensor  # i64 [cells], rising: set · `items` + item
     items: int  # above any item's number
 
     @classmethod
-    def of(cls, embedded: Tensor, hours: Tensor, set_of_event: Tensor, item: Tensor, items: int) -> Self:
+    def of(cls, vectors: Tensor, hours: Tensor, set_of_event: Tensor, item: Tensor, items: int) -> Self:
         """Keep the events that measure an item.
 
         Args:
-            embedded: [events, d_model]. hours: [events]. set_of_event: i64 [events].
+            vectors: [events, d_model]. hours: [events]. set_of_event: i64 [events].
             item: i64 [events], below `items`; negative: no measurement.
         """
         values = (item >= 0).nonzero().squeeze(1)
         keys = set_of_event.index_select(0, values) * items + item.index_select(0, values)
         cells, cell_of_value = keys.unique(return_inverse=True)
         return cls(
-            embedded.index_select(0, values),
-            hours.index_select(0, values).to(embedded.dtype),
+            vectors.index_select(0, values),
+            hours.index_select(0, values).to(vectors.dtype),
             cell_of_value,
             cells,
             items,
@@ -62,7 +62,7 @@ class MeasuredValues:
         Args:
             has_before: bool [sets], whether the set before belongs to the same patient.
         """
-        means = mean_by(self.embedded, self.cell_of_value, len(self.cells))
+        means = mean_by(self.vectors, self.cell_of_value, len(self.cells))
         set_of_cell = self.cells // self.items
         cells_before = self.cells - self.items
         partner = torch.searchsorted(self.cells, cells_before).clamp(max=max(len(self.cells) - 1, 0))
@@ -80,7 +80,7 @@ class MeasuredValues:
         square of these differences in the set: when an item is measured early or late then carries no information.
         """
         offsets = self.hours - mean_by(self.hours, self.cell_of_value, len(self.cells))[self.cell_of_value]
-        return weighted_by_hours(self.embedded, offsets, (self.cells // self.items)[self.cell_of_value], sets)
+        return weighted_by_hours(self.vectors, offsets, (self.cells // self.items)[self.cell_of_value], sets)
 
 
 def num_parts(readout: str) -> int:
@@ -137,7 +137,7 @@ def vote_logits(votes: Votes, encoder: "Encoder", batch: PackedBatch) -> Tensor:
     is_last = is_last.index_fill(0, batch.subject_offsets[1:] - 1, True)
     subject_of_set = torch.repeat_interleave(batch.subject_offsets.diff())
     logits: Tensor = votes(
-        events.embedded, subject_of_set[events.set_of_event], is_last[events.set_of_event], batch.subjects
+        events.vectors, subject_of_set[events.set_of_event], is_last[events.set_of_event], batch.subjects
     )
     return logits
 
@@ -167,7 +167,7 @@ def _mean_of_events(encoder: "Encoder", batch: PackedBatch, sets: Tensor) -> Ten
 class _Events:
     """A batch's embedded events, without [CLS] rows, and their summaries per set."""
 
-    embedded: Tensor  # [events, d_model]
+    vectors: Tensor  # [events, d_model]
     set_of_event: Tensor  # i64 [events]
     counts: Tensor  # [sets], of the events' dtype
     hours: Tensor  # [events]
@@ -180,12 +180,12 @@ class _Events:
         is_event = torch.ones_like(batch.tokens, dtype=torch.bool).index_fill(0, batch.cls_rows, False)
         rows = is_event.nonzero().squeeze(1)
         tokens = batch.tokens.index_select(0, rows)
-        embedded = encoder.token_vectors(tokens)
+        vectors = encoder.token_vectors(tokens)
         return cls(
-            embedded=embedded,
+            vectors=vectors,
             set_of_event=batch.set_of_row.index_select(0, rows),
-            counts=batch.set_offsets.diff().to(embedded.dtype) - 1,
-            hours=batch.hours.index_select(0, rows).to(embedded.dtype),
+            counts=batch.set_offsets.diff().to(vectors.dtype) - 1,
+            hours=batch.hours.index_select(0, rows).to(vectors.dtype),
             has_hours=encoder.config.timed_rows,
             item=encoder.item_of_token.index_select(0, tokens),
             items=encoder.config.vocab_size,
@@ -198,7 +198,7 @@ class _Events:
     @cached_property
     def means(self) -> Tensor:
         """The mean embedding of each set, [sets, d_model]; 0 for a set without events."""
-        return mean_by(self.embedded, self.set_of_event, self.sets)
+        return mean_by(self.vectors, self.set_of_event, self.sets)
 
     @property
     def drifts(self) -> Tensor:
@@ -206,11 +206,11 @@ class _Events:
         if not self.has_hours:
             return torch.zeros_like(self.means)
         offsets = self.hours - mean_by(self.hours, self.set_of_event, self.sets)[self.set_of_event]
-        return weighted_by_hours(self.embedded, offsets, self.set_of_event, self.sets)
+        return weighted_by_hours(self.vectors, offsets, self.set_of_event, self.sets)
 
     @cached_property
     def measured_values(self) -> MeasuredValues:
-        return MeasuredValues.of(self.embedded, self.hours, self.set_of_event, self.item, self.items)
+        return MeasuredValues.of(self.vectors, self.hours, self.set_of_event, self.item, self.items)
 
     def item_changes(self, batch: PackedBatch) -> Tensor:
         """Return the changes of measured values, [sets, d_model]; 0 for a patient's first set."""
@@ -236,14 +236,14 @@ class _Events:
         return sums / events.clamp(min=1)[:, None]
 
 
-def weighted_by_hours(embedded: Tensor, offsets: Tensor, set_of_event: Tensor, sets: int) -> Tensor:
+def weighted_by_hours(vectors: Tensor, offsets: Tensor, set_of_event: Tensor, sets: int) -> Tensor:
     """Return each set's mean of its events weighted by their hours, [sets, d_model].
 
     Args:
         offsets: [events], hours minus a mean; here scaled to a spread of 1 in every set.
     """
     spread = mean_by(offsets.square(), set_of_event, sets).sqrt().clamp(min=LEAST_SPREAD_HOURS)
-    return mean_by(embedded * (offsets / spread[set_of_event])[:, None], set_of_event, sets)
+    return mean_by(vectors * (offsets / spread[set_of_event])[:, None], set_of_event, sets)
 
 
 def mean_by(values: Tensor, group: Tensor, groups: int) -> Tensor:

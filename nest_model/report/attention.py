@@ -57,8 +57,8 @@ def points(score: Mapping[str, Any]) -> str:
 
 
 def _negated(score: Mapping[str, Any]) -> dict[str, float | None]:
-    negated = {"value": score["value"], "low": score["high"], "high": score["low"]}
-    return {name: None if value is None else -value for name, value in negated.items()}
+    opposite = {"value": score["value"], "low": score["high"], "high": score["low"]}
+    return {name: None if value is None else -value for name, value in opposite.items()}
 
 
 def _sign(score: Mapping[str, Any]) -> int:

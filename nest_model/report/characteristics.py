@@ -86,12 +86,12 @@ def columns_of(labels: Labels, label_counts: Mapping[str, str]) -> Masks:
         if _are_shown(label_counts, [f"positives_{split}" for split in SPLITS]):
             masks |= {"With outcome": truth[:, 0], "Without": ~truth[:, 0]}
         return masks
-    shown = [
+    visible_places = [
         place
         for place, name in enumerate(labels.task.classes)
         if truth[:, place].any() and _are_shown(label_counts, [f"class_{name}_{split}" for split in SPLITS])
     ]
-    commonest = sorted(shown, key=lambda place: -truth[:, place].sum())[:MOST_CLASSES]
+    commonest = sorted(visible_places, key=lambda place: -truth[:, place].sum())[:MOST_CLASSES]
     masks |= {labels.task.classes[place]: truth[:, place] for place in commonest}
     others = np.asarray(~truth[:, commonest].any(axis=1))
     return masks | ({"Other classes": others} if commonest and others.any() else {})

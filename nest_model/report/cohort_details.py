@@ -59,7 +59,7 @@ def cohort_details(
             test,
             _groups(layout, test),
             Resamples.of(test.subject_id, seed=SEED),
-            hidden=_hidden(task_metrics, name),
+            withheld_groups=_withheld_groups(task_metrics, name),
             cuts=results.cuts.get(name),
         )
         for name, (validation, test) in pairs.items()
@@ -86,10 +86,10 @@ def _groups(layout: Layout, test: Predictions) -> dict[str, list[str]]:
     return outcome | attributes(layout.subjects, layout.encounters, test.subject_id, test.encounter_id)
 
 
-def _hidden(task_metrics: dict[str, Any], model: str) -> dict[str, set[str]]:
+def _withheld_groups(task_metrics: dict[str, Any], model: str) -> dict[str, set[str]]:
     """Return by attribute the groups whose counts the subgroups' table withholds."""
-    hidden: dict[str, set[str]] = {}
+    withheld_groups: dict[str, set[str]] = {}
     for group in task_metrics.get("subgroups", {}).get(model, []):
         if group["rows"] == WITHHELD:
-            hidden.setdefault(group["attribute"], set()).add(group["group"])
-    return hidden
+            withheld_groups.setdefault(group["attribute"], set()).add(group["group"])
+    return withheld_groups

@@ -43,12 +43,12 @@ def earlier_diagnoses(
     commonest = np.argsort(-has_code.getnnz(axis=0), kind="stable")[:_MOST_TRIED]
     diagnoses = [(names[place], has_code[:, [place]].toarray()[:, 0]) for place in commonest]
     dictionary = CodeNames.read(layout.code_names)
-    shown = [
+    visible_diagnoses = [
         (diagnosis_name(name, dictionary), has)
         for name, has in diagnoses
         if has.any() and not withheld_in_cells(labels.subject_id, cells, has.astype(object))
     ]
-    return shown[:MOST]
+    return visible_diagnoses[:MOST]
 
 
 def diagnosis_name(category: str, names: CodeNames) -> str:

@@ -54,9 +54,11 @@ def _how_well(task: Mapping[str, Any]) -> str:
     if not scores:
         return "No score can be shown."
     difference = part.get("difference")
-    paired = f"; NEST − LightGBM {interval(difference[metric], with_sign=True)}" if difference else ""
+    difference_text = (
+        f"; NEST − LightGBM {interval(difference[metric], with_sign=True)}" if difference else ""
+    )
     unit = f" in {task['models'][COMPARED[0]]['unit']}" if label_type == "number" else ""
-    return f"{words}{unit} of {', '.join(scores)}{paired}."
+    return f"{words}{unit} of {', '.join(scores)}{difference_text}."
 
 
 def _at_which_threshold(details: Mapping[str, Any]) -> str:

@@ -73,7 +73,7 @@ def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: 
 def render_cohort(metrics: Mapping[str, Any], task: TaskResults, history: Sequence[Mapping[str, Any]]) -> str:
     """Return the page of one cohort; the arguments are as for `render`."""
     variables = _common_variables(metrics, [task], {task.cohort: history})
-    if (found := metrics["details"].get("periods")) and (figure := draw_periods(found)):
+    if (periods := metrics["details"].get("periods")) and (figure := draw_periods(periods)):
         words = f"{task.title}: AUROC by period; the numbers are in the tables below"
         variables["pictures"][task.cohort]["periods"] = _svg(figure, words)
     return template("cohort.html.j2").render(
@@ -310,7 +310,7 @@ def decision_figure(results: TaskResults) -> Figure | None:
     The patients between two cuts count with their mean probability, so that no point of a curve splits them.
     """
     predictions_by_model = {
-        name: results.recalibrated.get(name, predictions)
+        name: results.recalibrated_models.get(name, predictions)
         for name, predictions in _in_figures(results.models).items()
     }
     predictions_by_model = {

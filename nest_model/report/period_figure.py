@@ -11,21 +11,21 @@ from nest_model.report.figures import MODEL_STYLES, styled
 Points = Sequence[tuple[str, Mapping[str, Any]]]  # what a place on the axis is called, and the score there
 
 
-def draw_periods(found: Mapping[str, Any]) -> Figure | None:
+def draw_periods(periods: Mapping[str, Any]) -> Figure | None:
     """Draw the result of `periods`; None if every score in it is withheld."""
     by_period = {
         model: [(group["group"].replace(" - ", "–"), group["auroc"]) for group in groups]
-        for model, groups in found["groups"].items()
+        for model, groups in periods["groups"].items()
     }
     panels = {"Trained on all years": by_period}
-    if "decay" in found:
-        title = f"Trained on {_span(found['earlier'])}"
+    if "decay" in periods:
+        title = f"Trained on {_span(periods['earlier'])}"
         panels[title] = {
             model: [("same years", one["same"]), ("later years", one["later"])]
-            for model, one in found["decay"].items()
+            for model, one in periods["decay"].items()
         }
-    shown = {title: lines for title, lines in panels.items() if any(map(_has_value, lines.values()))}
-    return _panels(shown) if shown else None
+    visible_panels = {title: lines for title, lines in panels.items() if any(map(_has_value, lines.values()))}
+    return _panels(visible_panels) if visible_panels else None
 
 
 def _has_value(points: Points) -> bool:
@@ -58,13 +58,15 @@ def _panels(panels: Mapping[str, Mapping[str, Points]]) -> Figure:
 def _line(axes: Axes, model: str, points: Points, *, offset: float) -> None:
     """Draw the scores of a model with their intervals, slightly beside each other; withheld ones are left out."""
     look = MODEL_STYLES[model]
-    shown = [(place + offset, score) for place, (_, score) in enumerate(points) if score["value"] is not None]
-    for x, score in shown:
+    points_on_page = [
+        (place + offset, score) for place, (_, score) in enumerate(points) if score["value"] is not None
+    ]
+    for x, score in points_on_page:
         if score["low"] is not None:
             axes.plot([x, x], [score["low"], score["high"]], color=look.colour, linewidth=1.4)
     axes.plot(
-        [x for x, _ in shown],
-        [score["value"] for _, score in shown],
+        [x for x, _ in points_on_page],
+        [score["value"] for _, score in points_on_page],
         marker=look.marker,
         markersize=5.5,
         markeredgecolor="white",

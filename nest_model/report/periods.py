@@ -32,14 +32,16 @@ def periods(layout: Layout, cohort: str, models: Mapping[str, Predictions]) -> d
         the `same` periods and of `later` ones, the `change` between them, and on later ones the score of the model
         trained on `all_years` and the `loss` to it.
     """
-    named = {name: models[name] for name in ALL_YEARS if name in models and len(models[name])}
-    if not named:
+    models_by_name = {name: models[name] for name in ALL_YEARS if name in models and len(models[name])}
+    if not models_by_name:
         return None
-    period = periods_of(layout.subject_years, next(iter(named.values())).subject_id)
+    period = periods_of(layout.subject_years, next(iter(models_by_name.values())).subject_id)
     if period is None:
         return None
-    content: dict[str, Any] = {"groups": {name: _by_period(one, period) for name, one in named.items()}}
-    return content | _trained_on_earlier(layout, cohort, named, period)
+    content: dict[str, Any] = {
+        "groups": {name: _by_period(one, period) for name, one in models_by_name.items()}
+    }
+    return content | _trained_on_earlier(layout, cohort, models_by_name, period)
 
 
 def _by_period(predictions: Predictions, period: np.ndarray) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ class TaskResults:
     missing: dict[str, str]  # model -> reason
     not_asked: tuple[str, ...]  # models that the settings leave out
     # bool task: the test rows with the map fitted on validation rows
-    recalibrated: dict[str, Predictions]
+    recalibrated_models: dict[str, Predictions]
     methods: dict[str, str]  # name of the map by model
     seeds: dict[str, int]  # number of seeds, for models with several
     cuts: dict[str, Cuts]  # bool task: where the page may count the test rows of each model
@@ -299,15 +299,15 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
         }
     if part_shares := planted_part_shares(layout, results.cohort, results.models, seed=seed):
         content["parts_read"] = part_shares
-    if results.recalibrated:
-        scores = _score_models(results.recalibrated, seed, results.cuts)
+    if results.recalibrated_models:
+        scores = _score_models(results.recalibrated_models, seed, results.cuts)
         content["recalibrated"] = {"methods": results.methods, **scores}
     if task is not None and task.label_type == "class":
         content["per_class"] = per_class(results.models)
     if results.is_binary and is_written(layout.subjects) and is_written(layout.encounters):
-        hidden = _hidden_groups(layout, results.cohort)
+        withheld_groups = _withheld_groups(layout, results.cohort)
         content["subgroups"] = {
-            name: _subgroups(layout, results.models[name], seed, hidden)
+            name: _subgroups(layout, results.models[name], seed, withheld_groups)
             for name in COMPARED
             if name in results.models and len(results.models[name])
         }
@@ -428,7 +428,7 @@ def per_class(models: Mapping[str, Predictions]) -> list[dict[str, Any]]:
     return rows
 
 
-def _hidden_groups(layout: Layout, cohort: str) -> dict[str, set[str]]:
+def _withheld_groups(layout: Layout, cohort: str) -> dict[str, set[str]]:
     """Return by attribute the groups that the table of characteristics withholds; empty without labels."""
     if not is_written(layout.labels(cohort)):
         return {}
@@ -442,10 +442,10 @@ def _hidden_groups(layout: Layout, cohort: str) -> dict[str, set[str]]:
 
 
 def _subgroups(
-    layout: Layout, predictions: Predictions, seed: int, hidden: Mapping[str, set[str]]
+    layout: Layout, predictions: Predictions, seed: int, withheld_groups: Mapping[str, set[str]]
 ) -> list[dict[str, Any]]:
     groups = attributes(layout.subjects, layout.encounters, predictions.subject_id, predictions.encounter_id)
-    return score_groups(predictions, groups, seed=seed, hidden=hidden)
+    return score_groups(predictions, groups, seed=seed, withheld_groups=withheld_groups)
 
 
 def _in_english(layout: Layout, cohort: str) -> list[str]:

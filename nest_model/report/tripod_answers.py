@@ -145,7 +145,7 @@ def _methods(
     task: Mapping[str, Any], details: Mapping[str, Any], metrics: Mapping[str, Any], counts: Mapping[str, str]
 ) -> dict[int, Answer]:
     pretraining = metrics["pretraining"] or {}
-    described = (
+    description = (
         [f"NEST: preset {pretraining['preset']}, pretraining seed {pretraining['seed']}."]
         if pretraining
         else []
@@ -166,7 +166,7 @@ def _methods(
         10: Answer(sizes, "the card of the labels", "why this size is enough"),
         12: Answer(
             [
-                *described,
+                *description,
                 *(TUNING[name] for name in COMPARED if name in task["models"]),
                 "Every score is on test patients.",
                 f"{scores}, with 95 % intervals from {RESAMPLES:,} resamples of patients; differences between models "
@@ -238,10 +238,10 @@ def _results(
         for name, one in task["models"].items()
         if one[first]["value"] is not None and name != "best"
     ]
-    recalibrated = task.get("recalibrated", {"methods": {}, "models": {}})
+    recalibration = task.get("recalibrated", {"methods": {}, "models": {}})
     updates = [
-        f"{LABELS[name]}, recalibrated by {method}: Brier {interval(recalibrated['models'][name]['brier'])}"
-        for name, method in recalibrated["methods"].items()
+        f"{LABELS[name]}, recalibrated by {method}: Brier {interval(recalibration['models'][name]['brier'])}"
+        for name, method in recalibration["methods"].items()
     ]
     decay = [
         f"{LABELS[name]}, trained on {', '.join(details['periods']['earlier'])}: change in AUROC in later years "
@@ -263,8 +263,8 @@ def _starting(english: Sequence[str], *words: str) -> list[str]:
 
 def _sizes(counts: Mapping[str, str]) -> list[str]:
     """Return a line for each split whose size is shown."""
-    shown = [split for split in SPLITS if counts.get(f"rows_{split}", WITHHELD) != WITHHELD]
-    return [f"{SPLIT_WORDS[split]}: {_size(counts, split)}" for split in shown]
+    visible_splits = [split for split in SPLITS if counts.get(f"rows_{split}", WITHHELD) != WITHHELD]
+    return [f"{SPLIT_WORDS[split]}: {_size(counts, split)}" for split in visible_splits]
 
 
 def _size(counts: Mapping[str, str], split: str) -> str:

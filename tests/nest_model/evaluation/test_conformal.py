@@ -16,11 +16,13 @@ def drawn(rows: int, rng: np.random.Generator, shift: float = 1.0):
     return predictions_of(truth, 1 / (1 + np.exp(-rng.normal(np.where(truth, shift, -shift), 1))))
 
 
-def decisions(validation, test, groups=None, hidden=None):
+def decisions(validation, test, groups=None, withheld_groups=None):
     """Return act or defer beside the operating points of a page."""
     cuts = cuts_of(validation, test, thresholds_from(validation))
     resamples = Resamples.of(test.subject_id)
-    return act_or_defer(validation, test, groups or {}, resamples, hidden=hidden or {}, cuts=cuts)
+    return act_or_defer(
+        validation, test, groups or {}, resamples, withheld_groups=withheld_groups or {}, cuts=cuts
+    )
 
 
 def test_prediction_sets_equal_a_case_worked_by_hand():
@@ -76,7 +78,7 @@ def test_groups_that_the_page_withholds_have_no_coverage():
     rng = np.random.default_rng(3)
     validation, test = drawn(600, rng), drawn(2000, rng)
     groups = {"Sex": ["F" if place % 4 < 2 else "M" for place in range(2000)]}
-    last = decisions(validation, test, groups, hidden={"Sex": {"M"}})[-1]
+    last = decisions(validation, test, groups, withheld_groups={"Sex": {"M"}})[-1]
     shown = {group["group"]: group["coverage"]["value"] is not None for group in last["groups"]}
     assert shown == {"F": True, "M": False}
 

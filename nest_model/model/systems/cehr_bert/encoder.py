@@ -103,9 +103,9 @@ class CehrBert(Encoder):
         weeks = batch.days / DAYS_PER_WEEK
         place = sinusoids(number, TIME_WIDTH, self.join.weight.dtype)
         of_set = torch.cat([*(times(weeks) for times in self.times), place], dim=1)
-        joined = torch.cat([self._token_vectors(batch, flat), of_set.index_select(0, set_of_row)], dim=1)
+        parts = torch.cat([self._token_vectors(batch, flat), of_set.index_select(0, set_of_row)], dim=1)
         segment = (2 - number % 2).index_select(0, set_of_row).index_fill_(0, flat.set_offsets[:-1], 0)
-        rows: Tensor = F.gelu(self.join(joined)) + self.segment(segment)
+        rows: Tensor = F.gelu(self.join(parts)) + self.segment(segment)
         return rows
 
     def _token_vectors(self, batch: PackedBatch, flat: FlatRows) -> Tensor:

@@ -222,8 +222,8 @@ class GtBehrt(KindAwareEncoder):
             is_read = torch.zeros_like(graphs.kinds, dtype=torch.bool).index_fill_(0, read, True)
             plan = plan_attention(graphs.offsets, is_query=is_read, dtype=compute_dtype(nodes))
             types = types.index_select(0, read)
-        normed: Tensor = self.node_norm(last(nodes, plan, types, is_kind, read))
-        return normed
+        outputs: Tensor = self.node_norm(last(nodes, plan, types, is_kind, read))
+        return outputs
 
     def sets(self, batch: PackedBatch, of_sets: Tensor) -> Tensor:
         """Return the row of each set in BERT, [sets, d_model], from the sets' own nodes, [sets, node width]."""

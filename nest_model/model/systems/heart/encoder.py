@@ -48,14 +48,14 @@ class Relation(nn.Module):
         self.left = nn.Linear(d_model, width, bias=False)
         self.right = nn.Linear(d_model, width)
 
-    def forward(self, embedded: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, token_vectors: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
         """Return the parts of a token as query and as key, [rows, e] each, in at least float32 and centred over e.
 
         Args:
-            embedded: [rows, d_model]. kinds: i64 [rows].
+            token_vectors: [rows, d_model]. kinds: i64 [rows].
         """
-        with torch.autocast(embedded.device.type, enabled=False):
-            rows = embedded.to(torch.promote_types(embedded.dtype, torch.float32))
+        with torch.autocast(token_vectors.device.type, enabled=False):
+            rows = token_vectors.to(torch.promote_types(token_vectors.dtype, torch.float32))
             left = _by_kind(rows, kinds, self.left.weight @ self.left_maps)
             right = _by_kind(rows, kinds, self.right.weight @ self.right_maps) + self.right.bias
             return left - left.mean(1, keepdim=True), right - right.mean(1, keepdim=True)
@@ -142,11 +142,11 @@ class RelationReader(nn.Module):
         scores = (query @ key.mT) * query.shape[-1] ** -0.5
         scores = scores + ((left @ slope + (right @ slope).mT) * inverse_deviation + shift)
         shares = (scores if mask is None else scores + mask.to(scores.dtype)).softmax(-1)
-        scaled = shares * inverse_deviation
-        mean = left * scaled.sum(-1, keepdim=True) + scaled @ right
-        normed = self.norm.weight * mean + self.norm.bias
+        relation_shares = shares * inverse_deviation
+        mean = left * relation_shares.sum(-1, keepdim=True) + relation_shares @ right
+        mean_relation = self.norm.weight * mean + self.norm.bias
         value_maps = self.value.weight.unflatten(0, (self.heads, -1))
-        outputs: Tensor = shares @ value + normed @ value_maps.mT
+        outputs: Tensor = shares @ value + mean_relation @ value_maps.mT
         return outputs
 
 

@@ -85,8 +85,8 @@ def _one_bucket(offsets: Tensor) -> Slots:
 def _with_neighbours(blocks: Tensor, axis: int, *, empty: int) -> Tensor:
     """Return each block between the one before and the one after it, joined along the axis: [blocks, …]."""
     edge = torch.full_like(blocks[:1], empty)
-    padded = torch.cat([edge, blocks, edge])
-    return torch.cat([padded[:-2], blocks, padded[2:]], dim=axis)
+    blocks_and_edges = torch.cat([edge, blocks, edge])
+    return torch.cat([blocks_and_edges[:-2], blocks, blocks_and_edges[2:]], dim=axis)
 
 
 @dataclass(frozen=True)

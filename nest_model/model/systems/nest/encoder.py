@@ -47,8 +47,8 @@ class SetMeans:
 
     def of_rows(self, rows: Tensor) -> Tensor:
         """Return the mean of each set, 0 for a set of its [CLS] alone: [rows, d_model] → [sets, d_model]."""
-        weighted = rows * self.weights.to(rows.dtype)[:, None]
-        return rows.new_zeros(self.sets, rows.shape[1]).index_add(0, self.set_of_row, weighted)
+        terms = rows * self.weights.to(rows.dtype)[:, None]
+        return rows.new_zeros(self.sets, rows.shape[1]).index_add(0, self.set_of_row, terms)
 
 
 class Layer(nn.Module, ABC):
@@ -137,9 +137,9 @@ class MeanPoolLayer(Layer):
     def forward(self, rows: Tensor, cls_rows: Tensor, context: LayerContext) -> Tensor:
         """Return all rows, [rows, d_model]."""
         assert context.set_means is not None
-        pooled = take(rows, cls_rows) + context.set_means.of_rows(rows)
-        sets = self.cross_set(pooled, context.subject_plan, context.subject_rotation)
-        rows = rows + (sets - pooled).index_select(0, context.set_means.set_of_row)
+        set_vectors = take(rows, cls_rows) + context.set_means.of_rows(rows)
+        sets = self.cross_set(set_vectors, context.subject_plan, context.subject_rotation)
+        rows = rows + (sets - set_vectors).index_select(0, context.set_means.set_of_row)
         return rows.index_copy_(0, cls_rows, sets)  # in place, as in NestLayer
 
     def read(self, rows: Tensor, batch: PackedBatch, is_output: Tensor, context: LayerContext) -> Tensor:
@@ -150,11 +150,11 @@ class MeanPoolLayer(Layer):
         is_read = torch.zeros_like(batch.cls_rows, dtype=torch.bool).index_fill_(0, set_of_output, True)
         plan = plan_attention(batch.subject_offsets, is_query=is_read, dtype=compute_dtype(rows))
         read_sets = is_read.nonzero().squeeze(1)
-        pooled = take(rows, batch.cls_rows) + context.set_means.of_rows(rows)
-        sets = self.cross_set(pooled, plan, context.subject_rotation, read_sets)
+        set_vectors = take(rows, batch.cls_rows) + context.set_means.of_rows(rows)
+        sets = self.cross_set(set_vectors, plan, context.subject_rotation, read_sets)
         place = (is_read.cumsum(0) - 1).index_select(0, set_of_output)
         is_cls = (outputs == batch.cls_rows.index_select(0, set_of_output))[:, None]
-        others = take(rows, outputs) + (sets - take(pooled, read_sets)).index_select(0, place)
+        others = take(rows, outputs) + (sets - take(set_vectors, read_sets)).index_select(0, place)
         return torch.where(is_cls, sets.index_select(0, place), others)
 
 

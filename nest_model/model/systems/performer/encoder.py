@@ -57,8 +57,8 @@ def attend_by_features(
         of_key = of_key + mask.mT.to(of_key.dtype)
     greatest = of_key.detach().amax(-2, keepdim=True)
     of_key, of_query = (of_key - greatest).exp(), (of_query + greatest).softmax(-1)
-    attended: Tensor = of_query @ (of_key.mT @ value) / (of_query @ of_key.sum(-2).unsqueeze(-1))
-    return attended
+    outputs: Tensor = of_query @ (of_key.mT @ value) / (of_query @ of_key.sum(-2).unsqueeze(-1))
+    return outputs
 
 
 @dataclass(frozen=True)
