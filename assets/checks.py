@@ -300,12 +300,12 @@ def log_failures(*results: dg.AssetCheckResult) -> tuple[dg.AssetCheckResult, ..
     """
     context = dg.AssetCheckExecutionContext.get()
     names = {key.name for key in context.selected_asset_check_keys}
-    selected = tuple(result for result in results if not names or result.check_name in (None, *names))
-    for result in selected:
+    selection = tuple(result for result in results if not names or result.check_name in (None, *names))
+    for result in selection:
         if not result.passed:
             level = logging.ERROR if result.severity is dg.AssetCheckSeverity.ERROR else logging.WARNING
             context.log.log(level, f"{result.check_name or ', '.join(names)}: {result.description}")
-    return selected
+    return selection
 
 
 def _card_specs(asset: str) -> list[dg.AssetCheckSpec]:

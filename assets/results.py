@@ -144,11 +144,11 @@ def _other_experiments(layout: Layout, settings: Settings, model: str) -> list[s
     if not others:
         return []
     folders = (layout.model(model), layout.of_source.experiment(others[0]).model(model))
-    compared = " ".join(shlex.quote(str(folder)) for folder in folders)
+    model_folders = " ".join(shlex.quote(str(folder)) for folder in folders)
     return [
         "",
         f"Experiments: {', '.join(others)}. To compare two models:",
-        f"             .venv/bin/python -m nest_model compare {compared}",
+        f"             .venv/bin/python -m nest_model compare {model_folders}",
     ]
 
 

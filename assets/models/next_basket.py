@@ -81,9 +81,11 @@ def system_asset(name: str) -> dg.AssetsDefinition:
         code = {"key": context.assets_def.get_asset_spec(context.asset_key).code_version or ""}
 
         def make() -> StepCard:
-            fixed = [part for option in quick_options(system, settings) for part in ("--option", option)]
+            option_flags = [
+                part for option in quick_options(system, settings) for part in ("--option", option)
+            ]
             arguments = flags({"system": name, **options, **paths, **code})
-            return result_card(run_nest_model(context, pipes, out, "next-basket", *arguments, *fixed))
+            return result_card(run_nest_model(context, pipes, out, "next-basket", *arguments, *option_flags))
 
         card = cached_step(layout, [out], reads, make)
         return dg.MaterializeResult(

@@ -38,8 +38,8 @@ def code_version(*modules: str, entry_point: str | None = None) -> str:
 
 def read_again() -> None:
     """Read files anew for the next version: within a process each is read and parsed once."""
-    for cached in (code_version, _imports, _file, _label_and_hash, _other_files):
-        cached.cache_clear()
+    for function in (code_version, _imports, _file, _label_and_hash, _other_files):
+        function.cache_clear()
 
 
 def _reachable_files(modules: tuple[str, ...]) -> set[Path]:

@@ -205,10 +205,11 @@ class Console:
 
     def _print_ended(self) -> bool:
         """Name the steps done since the last line; whether there were any."""
-        unnamed = self._done[self._printed_done :]
-        done = self._in_short([step for step in unnamed if step not in self._unchanged])
-        unchanged = self._in_short([step for step in unnamed if step in self._unchanged])
-        parts = [f"done: {done}"] * bool(done) + [f"unchanged: {unchanged}"] * bool(unchanged)
+        new_steps = self._done[self._printed_done :]
+        ended_steps = self._in_short([step for step in new_steps if step not in self._unchanged])
+        unchanged_steps = self._in_short([step for step in new_steps if step in self._unchanged])
+        parts = [f"done: {ended_steps}"] if ended_steps else []
+        parts += [f"unchanged: {unchanged_steps}"] if unchanged_steps else []
         if parts:
             say(f"{self._place()} {'; '.join(parts)}")
         self._printed_done = len(self._done)

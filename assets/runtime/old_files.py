@@ -29,8 +29,8 @@ def remove_old_files(instance: dg.DagsterInstance, data_folder: Path) -> None:
     """
     before = time.time() - MOST_DAYS * 86_400
     if logs := list(_old_files(log_folder(data_folder), _LOG_NAME, before)):
-        unfinished = _unfinished_runs(instance)
-        _remove(path for path, run in logs if run not in unfinished and LINE_BEGINS.match(_first_bytes(path)))
+        run_ids = _unfinished_runs(instance)
+        _remove(path for path, run in logs if run not in run_ids and LINE_BEGINS.match(_first_bytes(path)))
     folder = picture_folder(instance)
     if folder and (pictures := list(_old_files(folder, _PICTURE_NAME, before))):
         current = _pictures_of_pages(instance)
@@ -61,9 +61,11 @@ def _remove(paths: Iterator[Path]) -> None:
 
 def _unfinished_runs(instance: dg.DagsterInstance) -> Collection[str]:
     """Return the first eight characters of the id of each run that has not ended."""
-    ended = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
-    unfinished = dg.RunsFilter(statuses=[status for status in dg.DagsterRunStatus if status not in ended])
-    return {run.run_id[:8] for run in instance.get_runs(filters=unfinished)}
+    end_states = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
+    run_filter = dg.RunsFilter(
+        statuses=[status for status in dg.DagsterRunStatus if status not in end_states]
+    )
+    return {run.run_id[:8] for run in instance.get_runs(filters=run_filter)}
 
 
 def _pictures_of_pages(instance: dg.DagsterInstance) -> Collection[str]:

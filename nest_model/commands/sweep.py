@@ -213,9 +213,8 @@ def _sweep(
         raise InputError(
             f"{out}: no point has a validation score that may be disclosed; see each point's folder."
         )
-    best = (min if smaller_is_better else max)(
-        finite_scores, key=finite_scores.__getitem__
-    )  # the first on ties
+    # the first on ties
+    best = (min if smaller_is_better else max)(finite_scores, key=finite_scores.__getitem__)
     rows = [
         {
             **point.values,

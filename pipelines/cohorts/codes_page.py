@@ -1,4 +1,4 @@
-"""Shows found codes as a table, and as the part of a cohort file that uses them."""
+"""Shows the codes a search matches as a table, and as the part of a cohort file that uses them."""
 
 import difflib
 import re
@@ -8,7 +8,7 @@ from itertools import groupby
 
 import polars as pl
 
-from pipelines.cohorts.find_codes import SHORTEST_STEM, FoundCode, Search, find_codes
+from pipelines.cohorts.find_codes import SHORTEST_STEM, CodeMatch, Search, find_codes
 from pipelines.events.store import scan_table
 from schemas.code_names import CodeNames, shorten
 from schemas.cohort.codes import VOCAB_NAMES, pattern_fault
@@ -49,32 +49,36 @@ def codes_page(words: Sequence[str], layout: Layout, most: int) -> tuple[list[st
 
 def _nothing(words: Sequence[str], search: Search, layout: Layout, names: CodeNames) -> list[str]:
     """Return what to say where no patient has such a code."""
-    wanted, source = " ".join(words), layout.source
-    unused = [(vocab, code, name) for vocab, part in search.named.items() for code, name in part.items()]
-    if unused:
-        vocab, code, name = unused[0]
+    query, source = " ".join(words), layout.source
+    unseen_codes = [
+        (vocab, code, name) for vocab, part in search.code_names.items() for code, name in part.items()
+    ]
+    if unseen_codes:
+        vocab, code, name = unseen_codes[0]
         example = f"{vocab} {code}, {shorten(name)}"
-        return [f"{_are_named(len(unused))} '{wanted}', but no patient of {source} has one: e.g. {example}."]
+        return [
+            f"{_are_named(len(unseen_codes))} '{query}', but no patient of {source} has one: e.g. {example}."
+        ]
     if not names.names:
         return [
-            f"No code of {source} begins with '{wanted}', and no code has a name yet: run {source}_code_names."
+            f"No code of {source} begins with '{query}', and no code has a name yet: run {source}_code_names."
         ]
     tokens = read_table(layout.vocab, VOCAB)["code"].to_pylist() if is_written(layout.vocab) else []
     near = nearest_words(search.words, names, set(tokens))
     hint = f" Do you mean '{' '.join(near)}'?" if near else ""
-    return [f"No code of {source} is named '{wanted}' or begins with it.{hint}"]
+    return [f"No code of {source} is named '{query}' or begins with it.{hint}"]
 
 
 def _are_named(number: int) -> str:
     return "1 code is named" if number == 1 else f"{number:,} codes are named"
 
 
-def code_lines(codes: Sequence[FoundCode], of_patients: int, most: int) -> list[str]:
+def code_lines(codes: Sequence[CodeMatch], of_patients: int, most: int) -> list[str]:
     """Return a table of codes with small counts of patients suppressed."""
     rows = [("vocab", "code", "patients", "name")]
-    for found in codes[:most]:
-        patients = suppress_count(found.patients, of_patients)
-        rows.append((found.vocab, found.code, patients, shorten(found.name or "–", _NAME_WIDTH)))
+    for match in codes[:most]:
+        patients = suppress_count(match.patients, of_patients)
+        rows.append((match.vocab, match.code, patients, shorten(match.name or "–", _NAME_WIDTH)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         f"{vocab:<{widths[0]}}  {code:<{widths[1]}}  {patients:>{widths[2]}}  {name}"
@@ -85,15 +89,15 @@ def code_lines(codes: Sequence[FoundCode], of_patients: int, most: int) -> list[
     return lines
 
 
-def snippet(search: Search, codes: Sequence[FoundCode], names: CodeNames) -> list[str]:
+def snippet(search: Search, codes: Sequence[CodeMatch], names: CodeNames) -> list[str]:
     """Return the lines of a cohort file's `codes:` that mean these codes, each with its name."""
-    usable = sorted((found for found in codes if found.vocab in VOCAB_NAMES), key=lambda found: found.vocab)
-    others = {found.vocab for found in codes} - VOCAB_NAMES.keys()
+    usable = sorted((match for match in codes if match.vocab in VOCAB_NAMES), key=lambda match: match.vocab)
+    others = {match.vocab for match in codes} - VOCAB_NAMES.keys()
     comments = [f"# A cohort file cannot name codes of {', '.join(sorted(others))}."] if others else []
     if not usable:
         return comments
     lines = [*comments, "codes:", f"  {_list_name(search.words)}:"]
-    for vocab, group in groupby(usable, key=lambda found: found.vocab):
+    for vocab, group in groupby(usable, key=lambda match: match.vocab):
         lines.append(f"    {vocab}:")
         lines += [
             f"      - {pattern:<10}  # {about}"
@@ -108,26 +112,26 @@ def _list_name(words: Sequence[str]) -> str:
 
 
 def _patterns(
-    vocab: str, codes: Sequence[FoundCode], search: Search, names: CodeNames
+    vocab: str, codes: Sequence[CodeMatch], search: Search, names: CodeNames
 ) -> Iterator[tuple[str, str]]:
     """Yield the patterns of a vocabulary and what each means; codes whose parent has no others become one pattern."""
     stems = search.stems.get(vocab, ())
-    meant = {found.code for found in codes} | search.named.get(vocab, {}).keys()
+    meant = {match.code for match in codes} | search.code_names.get(vocab, {}).keys()
     meant |= {code for stem in stems for code in names.codes(vocab, stem)}
-    covered: str | None = None
-    for found in sorted(codes, key=lambda found: found.code):
-        if covered is not None and found.code.startswith(covered):
+    last_stem: str | None = None
+    for match in sorted(codes, key=lambda match: match.code):
+        if last_stem is not None and match.code.startswith(last_stem):
             continue
-        covered = (
-            _stem(vocab, found.code, meant, names) if names.has(vocab) else _first_stem(stems, found.code)
+        last_stem = (
+            _stem(vocab, match.code, meant, names) if names.has(vocab) else _first_stem(stems, match.code)
         )
-        if covered is None:
-            yield _quoted(found.code), shorten(found.name or "no name")
+        if last_stem is None:
+            yield _quoted(match.code), shorten(match.name or "no name")
         else:
-            name = names.name(vocab, covered) or f"{shorten(found.name or 'no name')} …"
-            count = len(names.codes(vocab, covered))
+            name = names.name(vocab, last_stem) or f"{shorten(match.name or 'no name')} …"
+            count = len(names.codes(vocab, last_stem))
             yield (
-                _quoted(f"{covered}*"),
+                _quoted(f"{last_stem}*"),
                 f"{shorten(name)}, {count:,} codes" if count else "every code that begins so",
             )
 
@@ -159,12 +163,12 @@ def nearest_words(words: Iterable[str], names: CodeNames, codes: Collection[str]
 
 
 def _nearest(word: str, names: CodeNames, codes: Collection[str]) -> str | None:
-    for allowed in (codes, None):
+    for candidates in (codes, None):
         vocabulary = {
             part
             for dictionary in names.names.values()
             for code, name in dictionary.items()
-            if allowed is None or code in allowed
+            if candidates is None or code in candidates
             for part in re.findall(r"[a-z][a-z0-9-]{2,}", name.lower())
         }
         if word in vocabulary:

@@ -43,8 +43,8 @@ def first_event(rows: pl.LazyFrame, outcome: TimeTo, tables: Tables) -> pl.LazyF
 def add_time_steps(steps: Steps) -> None:
     """Add the steps that leave out who is dead at the prediction, and who is not followed for any time after it."""
     steps.add_expr("alive at predict_at", (pl.col("death") > pl.col("predict_at")).fill_null(True))
-    followed = pl.coalesce("outcome_time", "censored_at") > pl.col("predict_at")
-    steps.add_expr("followed after predict_at", followed)
+    is_followed = pl.coalesce("outcome_time", "censored_at") > pl.col("predict_at")
+    steps.add_expr("followed after predict_at", is_followed)
 
 
 def time_labels(rows: pl.DataFrame) -> pl.Series:

@@ -40,7 +40,7 @@ Names = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
-class FoundCode:
+class CodeMatch:
     """A code in the data."""
 
     vocab: str
@@ -54,7 +54,7 @@ class Search:
     """What a few words mean: the codes they name, and the beginnings of codes they may be."""
 
     words: tuple[str, ...]
-    named: Names  # every code whose name, with the code, has all words
+    code_names: Names  # every code whose name, with the code, has all words
     stems: Mapping[str, tuple[str, ...]]  # by vocabulary, where every word may begin one of its codes
     drugs: Mapping[str, str] = field(
         default_factory=dict
@@ -75,31 +75,31 @@ class Search:
             for vocab in COHORT_VOCABS
             if _are_stems(vocab, parts)
         }
-        named: dict[str, dict[str, str]] = {}
+        code_names: dict[str, dict[str, str]] = {}
         for vocab, dictionary in names.names.items():
             for code, name in dictionary.items():
                 if _has_all(parts, code, name.lower()):
-                    named.setdefault(vocab, {})[code] = name
-        return cls(parts, named, stems)
+                    code_names.setdefault(vocab, {})[code] = name
+        return cls(parts, code_names, stems)
 
     def kinds(self, present: Sequence[str]) -> tuple[str, ...]:
         """Return the kinds of events that may hold such a code."""
-        vocabs = {*self.named, *self.stems, *(["atc"] if self.drugs else [])}
+        vocabs = {*self.code_names, *self.stems, *(["atc"] if self.drugs else [])}
         kinds = {kind for vocab in vocabs for kind in KINDS_OF_VOCAB.get(vocab, present)}
         return tuple(kind for kind in present if kind in kinds)
 
     def matches(self) -> pl.Expr:
         """Return whether a row's vocab and code are searched for."""
         vocab, code = pl.col("vocab"), pl.col("code")
-        named = [
+        code_names = [
             (vocab == name) & code.is_in(list(codes))
-            for name, codes in [*self.named.items(), ("atc", self.drugs)]
+            for name, codes in [*self.code_names.items(), ("atc", self.drugs)]
         ]
         stems = [
             (vocab == name) & pl.all_horizontal(code.str.starts_with(stem) for stem in stems)
             for name, stems in self.stems.items()
         ]
-        return pl.any_horizontal(pl.lit(False), *named, *stems)
+        return pl.any_horizontal(pl.lit(False), *code_names, *stems)
 
 
 def _are_stems(vocab: str, words: Sequence[str]) -> bool:
@@ -121,7 +121,7 @@ def _is_code(word: str) -> bool:
     return len(word.removesuffix("*")) >= SHORTEST_STEM and any(map(str.isdigit, word))
 
 
-def find_codes(search: Search, layout: Layout, names: CodeNames) -> list[FoundCode]:
+def find_codes(search: Search, layout: Layout, names: CodeNames) -> list[CodeMatch]:
     """Return the codes in the data that a search means, those of most patients first.
 
     Raises:
@@ -139,23 +139,23 @@ def find_codes(search: Search, layout: Layout, names: CodeNames) -> list[FoundCo
     kinds = search.kinds(present)
     counts = _sum(layout, partial(_count_codes, layout, kinds, search), "codes") if kinds else []
     codes = [
-        FoundCode(vocab, code, _name(search, names, vocab, code), patients)
+        CodeMatch(vocab, code, _name(search, names, vocab, code), patients)
         for vocab, code, patients in counts
     ]
     return sorted(codes, key=_by_patients)
 
 
-def _by_patients(found: FoundCode) -> tuple[int, str, str]:
+def _by_patients(match: CodeMatch) -> tuple[int, str, str]:
     """Return the key to sort by: the most patients first, and small counts, whose order would say more, by code."""
-    return (0 if is_small(found.patients) else -found.patients, found.vocab, found.code)
+    return (0 if is_small(match.patients) else -match.patients, match.vocab, match.code)
 
 
 def _name(search: Search, names: CodeNames, vocab: str, code: str) -> str | None:
     """Return a code's name, with the name on record where only that has the words."""
-    name, recorded = names.name(vocab, code), search.drugs.get(code) if vocab == "atc" else None
-    if name is None or recorded is None or code in search.named.get(vocab, {}):
-        return name or recorded
-    return f"{name}, on record as {recorded}"
+    name, record_name = names.name(vocab, code), search.drugs.get(code) if vocab == "atc" else None
+    if name is None or record_name is None or code in search.code_names.get(vocab, {}):
+        return name or record_name
+    return f"{name}, on record as {record_name}"
 
 
 def _drugs_on_record(words: Sequence[str], layout: Layout) -> dict[str, str]:
@@ -180,10 +180,10 @@ def _count_codes(
 ) -> list[tuple[str, str, int]]:
     """Return vocab, code, patients of a bucket's codes that are searched for; drugs also by their ATC code."""
     events = scan_events(layout, kinds, bucket)
-    recorded = events.select("subject_id", "vocab", "code")
-    mapped = events.filter((pl.col("kind") == "MED") & (pl.col("vocab") != "atc"))
-    as_atc = mapped.select("subject_id", vocab=pl.lit("atc"), code="mapped").drop_nulls()
-    matching = pl.concat([recorded, as_atc]).filter(search.matches())
+    own_codes = events.select("subject_id", "vocab", "code")
+    drugs = events.filter((pl.col("kind") == "MED") & (pl.col("vocab") != "atc"))
+    as_atc = drugs.select("subject_id", vocab=pl.lit("atc"), code="mapped").drop_nulls()
+    matching = pl.concat([own_codes, as_atc]).filter(search.matches())
     return _patients(matching, "vocab", "code")
 
 

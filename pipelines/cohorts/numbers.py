@@ -40,8 +40,10 @@ def fit_scale(rows: pl.DataFrame, rules: DataRules) -> NumberScale:
     if not len(values):
         return NumberScale(is_log=False, mean=0.0, deviation=1.0)
     is_log = bool(values.min() >= 0 and _skewness(values) > HEAVY_TAIL)
-    scaled = np.log1p(values) if is_log else values
-    return NumberScale(is_log=is_log, mean=float(scaled.mean()), deviation=float(scaled.std()) or 1.0)
+    values_on_scale = np.log1p(values) if is_log else values
+    return NumberScale(
+        is_log=is_log, mean=float(values_on_scale.mean()), deviation=float(values_on_scale.std()) or 1.0
+    )
 
 
 def _skewness(values: np.ndarray) -> float:

@@ -120,12 +120,13 @@ def _is_matched(pattern: str, codes: Mapping[str, int]) -> bool:
 def _nearest(pattern: str, vocab: str, patients: Mapping[str, int]) -> str:
     """Name existing codes close to a pattern, but only codes with enough patients to be disclosed."""
     common = [code for code, count in patients.items() if count >= SMALLEST_SHOWN]
-    written = pattern.removesuffix("*")
-    swapped = [code for code in common if sorted(code) == sorted(written)]  # the commonest slip in a number
-    close = difflib.get_close_matches(written, common, n=3, cutoff=0.5)
-    similar_codes = list(dict.fromkeys(difflib.get_close_matches(written, swapped, n=3, cutoff=0) + close))[
-        :3
-    ]
+    stem = pattern.removesuffix("*")
+    # the commonest slip in a number
+    transpositions = [code for code in common if sorted(code) == sorted(stem)]
+    close = difflib.get_close_matches(stem, common, n=3, cutoff=0.5)
+    similar_codes = list(
+        dict.fromkeys(difflib.get_close_matches(stem, transpositions, n=3, cutoff=0) + close)
+    )[:3]
     if similar_codes:
         return f"; the nearest that exist are {', '.join(similar_codes)}"
     return f"; the data hold no similar {vocab} code with at least {SMALLEST_SHOWN} patients"

@@ -79,17 +79,17 @@ def download(
                 f"{redact_url(url)}: sends more than the limit of {most_bytes / 1e6:,.0f} MB; the part was deleted. "
                 "Check the address."
             ) from None
-        except RetryableError as broken:
+        except RetryableError as error:
             failures = 0 if _size(part_file) > furthest else failures + 1
             furthest = max(furthest, _size(part_file))
             if failures >= patience.tries:
                 raise InputError(
-                    f"{redact_url(url)}: {broken}, {failures} times in a row. Run again later: what has arrived is "
+                    f"{redact_url(url)}: {error}, {failures} times in a row. Run again later: what has arrived is "
                     "kept. Behind a proxy, set HTTPS_PROXY; for a mirror, set its NEST_…_URL."
                 ) from None
             backoff = patience.pause_seconds * 2 ** max(failures - 1, 0)
-            pause = min(max(backoff, broken.pause_seconds), LONGEST_PAUSE_SECONDS)
-            log.info("%s: %s; again in %.0f s", target.name, broken, pause)
+            pause = min(max(backoff, error.pause_seconds), LONGEST_PAUSE_SECONDS)
+            log.info("%s: %s; again in %.0f s", target.name, error, pause)
             time.sleep(pause)
 
 

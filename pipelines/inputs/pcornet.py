@@ -125,10 +125,10 @@ class PcornetSteps(SourceSteps):
         )
 
     def encounters(self) -> Step:
-        source, unlinked = self.source, self.settings.pcornet_unlinked
+        source, unlinked_policy = self.source, self.settings.pcornet_unlinked
         return Step(
-            lambda: pcornet.extract_encounters(source, self.layout, unlinked=unlinked),
-            {"pcornet_unlinked": unlinked, **pcornet.refuse_other_salt(source, self.layout)},
+            lambda: pcornet.extract_encounters(source, self.layout, unlinked_policy=unlinked_policy),
+            {"pcornet_unlinked": unlinked_policy, **pcornet.refuse_other_salt(source, self.layout)},
         )
 
     def events(self) -> Step:
@@ -225,14 +225,14 @@ def _write_planted(csv_folder: Path, layout: Layout, ids: Ids) -> None:
     """Write planted/3 with hashed ids: the risk of a return for each stay, all other risks for each child."""
     risks = scan_parquet(csv_folder / f"{PLANTED_FILE}.parquet").collect()
     stay_id = pl.when(pl.col("outcome") == "return_30d").then("ENCOUNTERID")
-    planted = risks.select(
+    rows = risks.select(
         subject_id=ids.of(risks["PATID"], "PATID"),
         encounter_id=ids.of(risks.select(stay_id).to_series(), "ENCOUNTERID"),
         cohort=pl.col("outcome").replace_strict(COHORT_OF),
         probability="probability",
         **dict.fromkeys(PARTS, pl.lit(None, pl.Float64)),  # this generator does not split risks into parts
     ).sort("cohort", "subject_id", "encounter_id")
-    write_table(planted.to_arrow(), layout.planted, PLANTED, made_by="synthetic PCORnet CDM")
+    write_table(rows.to_arrow(), layout.planted, PLANTED, made_by="synthetic PCORnet CDM")
 
 
 def source_of(settings: Settings, layout: Layout) -> PcornetSource:
@@ -294,7 +294,7 @@ def input_files(settings: Settings, layout: Layout) -> list[Path]:
 
 def made_with(settings: Settings) -> dict[str, int | str]:
     """Return the settings the input and its ids depend on, with the fingerprint of the salt in place of the salt."""
-    salted = Ids(salt_of(settings)).fingerprint
+    fingerprint = Ids(salt_of(settings)).fingerprint
     if _origin(settings) != "synthetic":
-        return {"salted": salted, "pcornet_birth_dates": settings.pcornet_birth_dates}
-    return {"salted": salted, **settings.model_dump(include={"synthetic_children", "seed"})}
+        return {"salted": fingerprint, "pcornet_birth_dates": settings.pcornet_birth_dates}
+    return {"salted": fingerprint, **settings.model_dump(include={"synthetic_children", "seed"})}

@@ -6,7 +6,7 @@ from pipelines.reading.tables import (
 )
 
 CROSSWALKS: dict[str, Table] = {
-    "icd_cm_9_to_10_mapping": Table({"icd_9": TEXT, "icd_10": TEXT}, required=("icd_9", "icd_10")),
-    "icd_pcs_9_to_10_mapping": Table({"icd_9": TEXT, "icd_10": TEXT}, required=("icd_9", "icd_10")),
-    "gsn_atc_ndc_mapping": Table({"gsn": TEXT, "atc": TEXT}, required=("gsn", "atc")),
+    "icd_cm_9_to_10_mapping": Table({"icd_9": TEXT, "icd_10": TEXT}, required_columns=("icd_9", "icd_10")),
+    "icd_pcs_9_to_10_mapping": Table({"icd_9": TEXT, "icd_10": TEXT}, required_columns=("icd_9", "icd_10")),
+    "gsn_atc_ndc_mapping": Table({"gsn": TEXT, "atc": TEXT}, required_columns=("gsn", "atc")),
 }

@@ -68,12 +68,12 @@ class Table:
     """The columns we read from a table, their types, and the columns that may not be null."""
 
     columns: Mapping[str, pl.DataType]
-    required: tuple[str, ...] = field(default=())
+    required_columns: tuple[str, ...] = field(default=())
 
     @property
     def numbers(self) -> list[str]:
         """The columns that hold a whole number in every row."""
-        return [name for name in self.required if self.columns[name] == INTEGER]
+        return [name for name in self.required_columns if self.columns[name] == INTEGER]
 
 
 def find_columns(path: Path, table: Table) -> dict[str, str]:
@@ -270,13 +270,13 @@ class _Tally:
                 for name, target in suspect_columns.items()
             )
             batch = batch.with_columns(lenient_columns)
-        if any(batch[name].null_count() for name in self._table.required):
+        if any(batch[name].null_count() for name in self._table.required_columns):
             without_ours = raw.select(pl.all_horizontal(pl.all().is_null())).to_series()
             # drop blank lines; `refuse` checks that they were blank in all columns
             batch = batch.filter(~without_ours)
             self._without_ours += int(without_ours.sum())
         self.rows += batch.height
-        self._empty.update({name: batch[name].null_count() for name in self._table.required})
+        self._empty.update({name: batch[name].null_count() for name in self._table.required_columns})
         self._years.update({name: count_outside(batch[name]) for name in _times(columns)})
         self._single_quotes.update(_count_single_quotes(batch, columns))
         return batch
@@ -290,7 +290,7 @@ class _Tally:
             )
         if self._without_ours and (num_other_rows := self._without_ours - _count_empty_rows(self._path)) > 0:
             self.rows += num_other_rows
-            self._empty.update(dict.fromkeys(self._table.required, num_other_rows))
+            self._empty.update(dict.fromkeys(self._table.required_columns, num_other_rows))
         reason = None if self.rows else format_problem(self._path)
         if not self.rows and (reason or not may_be_empty):
             reason = reason or "the table has no rows ({}). Give the whole table."

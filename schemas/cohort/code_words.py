@@ -22,13 +22,13 @@ def _pattern(vocab: str, pattern: str, names: CodeNames) -> str:
     name = names.name(vocab, stem)
     if stem == pattern:
         return f"{shorten(name)} ({pattern})" if name else f"{pattern} ({UNNAMED})"
-    covered = sorted(names.codes(vocab, stem))
-    if not covered:
+    codes = sorted(names.codes(vocab, stem))
+    if not codes:
         return f"{pattern} ({UNNAMED})"
     if name:
-        return f"{shorten(name)} ({pattern}, {_count(len(covered))})"
-    example = shorten(names.names[vocab][covered[0]])
-    return f"{pattern} ({_count(len(covered))}: {example}{' …' if len(covered) > 1 else ''})"
+        return f"{shorten(name)} ({pattern}, {_count(len(codes))})"
+    example = shorten(names.names[vocab][codes[0]])
+    return f"{pattern} ({_count(len(codes))}: {example}{' …' if len(codes) > 1 else ''})"
 
 
 def _count(number: int) -> str:

@@ -129,8 +129,10 @@ def _encounter(encounter: EncounterFilter) -> str:
     phrase += f" discharged to {_or(encounter.discharge_status)}" if encounter.discharge_status else ""
     phrase += f" with a code of {encounter.with_}" if encounter.with_ else ""
     words = {"admission_type": "admission type", "insurance": "insurance", "race": "race", "sex": "sex"}
-    named = [f"{word} {_or(encounter.values[key])}" for key, word in words.items() if key in encounter.values]
-    return phrase + (f" with {' and '.join(named)}" if named else "")
+    conditions = [
+        f"{word} {_or(encounter.values[key])}" for key, word in words.items() if key in encounter.values
+    ]
+    return phrase + (f" with {' and '.join(conditions)}" if conditions else "")
 
 
 def _time(time: TimePoint) -> str:
@@ -146,14 +148,14 @@ def _comparison(part: Limit) -> str:
     return f"{key.replace('_', ' ')} {getattr(part, key)}"
 
 
-def _value(part: Comparison, taken: str) -> str:
+def _value(part: Comparison, when: str) -> str:
     """Return which values meet a comparison: `there is a value of potassium above 6 mmol/L, taken …`."""
     if part.times:
         many = f"{part.times.count} values of {part.lab} {_comparison(part)}"
-        return f"there are {many} within {part.times.period} of one another,{taken}"
+        return f"there are {many} within {part.times.period} of one another,{when}"
     if part.which in ("first", "last"):
-        return f"the {part.which} value of {part.lab}{taken} is {_comparison(part)}"
-    return f"there is a value of {part.lab} {_comparison(part)},{taken}"
+        return f"the {part.which} value of {part.lab}{when} is {_comparison(part)}"
+    return f"there is a value of {part.lab} {_comparison(part)},{when}"
 
 
 def _lab_class(outcome: LabClass) -> str:
@@ -246,8 +248,8 @@ def _time_to(outcome: TimeTo) -> str:
             event = f"the start of another {_encounter(encounter)}"
         case to_event:
             event = f"the first code of {to_event.any_event}"
-    censored = f"a patient without it is followed to the end {ends}, whichever comes first"
-    return f"a time: from the prediction to {event}, {_window(outcome)}; {censored}"
+    otherwise = f"a patient without it is followed to the end {ends}, whichever comes first"
+    return f"a time: from the prediction to {event}, {_window(outcome)}; {otherwise}"
 
 
 def _or(words: Sequence[str]) -> str:

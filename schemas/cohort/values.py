@@ -91,8 +91,8 @@ class Limit(Section):
     def numbers_in(self, unit: str, substance: str | None) -> dict[str, float] | None:
         """Return the limits in the unit of some measurements; None where the units do not compare."""
         numbers = {op: limit.number_in(unit, substance) for op, limit in self.quantities.items()}
-        known = {operator: number for operator, number in numbers.items() if number is not None}
-        return known if len(known) == len(numbers) else None
+        limits = {operator: number for operator, number in numbers.items() if number is not None}
+        return limits if len(limits) == len(numbers) else None
 
 
 class Comparison(Limit):

@@ -52,15 +52,15 @@ def event_counts(usual: Usual) -> View:
 
 
 def rules_by_kind(
-    bounds: Mapping[str, Bounds], claim: str, broken: str, of: str, *columns: str
+    bounds: Mapping[str, Bounds], claim: str, violations: str, of: str, *columns: str
 ) -> list[Rule]:
-    """Return rules that bound the share of `broken` in `of` for each kind; `claim` is a template for its name."""
+    """Return rules that bound the share of `violations` in `of` for each kind; `claim` is a template for its name."""
     return [
         rule
         for kind, kind_bounds in bounds.items()
         for rule in share_rules(
             claim.format(KIND_NAMES[kind]),
-            f"CASE kind WHEN '{kind}' THEN {broken} END",
+            f"CASE kind WHEN '{kind}' THEN {violations} END",
             f"CASE kind WHEN '{kind}' THEN {of} END",
             *columns,
             bounds=kind_bounds,
@@ -80,11 +80,11 @@ def _strict_rules() -> list[Rule]:
 
 
 def _end_coding_rules(kind: str) -> list[Rule]:
-    broken, of = (
+    violations, of = (
         f"CASE kind WHEN '{kind}' THEN {count} END" for count in ("known_before_the_end", "with_stay")
     )
     name = f"{CODES_OF[kind]}_is_known_from_the_end_on"
-    return share_rules(name, broken, of, "available_at", "encounter_id", bounds=(None, 0.0))
+    return share_rules(name, violations, of, "available_at", "encounter_id", bounds=(None, 0.0))
 
 
 def _rules_for_all_kinds() -> list[Rule]:

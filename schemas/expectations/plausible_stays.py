@@ -107,11 +107,11 @@ def _times_of_day(usual: UsualStays) -> list[Rule]:
     return [
         rule
         for column, of in (("start", "stays"), ("end", "ended"))
-        for name, broken, bounds in (
+        for name, violations, bounds in (
             (f"stays_{column}_at_times_of_day", f"{column}_at_midnight", usual.at_midnight),
             (f"stays_{column}_at_all_minutes", f"{column}_on_the_hour", usual.on_the_hour),
         )
-        for rule in share_rules(name, broken, of, column, bounds=bounds)
+        for rule in share_rules(name, violations, of, column, bounds=bounds)
     ]
 
 

@@ -35,7 +35,7 @@ class Rule:
     boolean column of that name. A rule without SQL is a built-in expectation of Great Expectations with `arguments`.
     `at_least` is the share of applicable rows that must satisfy the rule.
 
-    On a view whose rows are counts, `broken` and `of` are SQL for the number of violations and the number of rows, both
+    On a view whose rows are counts, `violations` and `of` are SQL for their number and the number of rows, both
     null where the rule is not applicable; up to `tolerance` violations are accepted whatever their share.
     """
 
@@ -47,21 +47,21 @@ class Rule:
     severity: Severity = "ERROR"
     at_least: float = 1.0
     searched_for: str = ""  # codes and columns searched, for a rule whose failure does not explain itself
-    broken: str | None = None
+    violations: str | None = None
     of: str | None = None
     tolerance: int = 0
 
     @property
     def sql(self) -> str | None:
         """Return SQL that must hold for a row of the view, or None for a built-in expectation."""
-        if self.broken is None:
+        if self.violations is None:
             return self.holds
-        return f"({self.broken}) <= greatest({self.tolerance}, {1 - self.at_least:.6f} * ({self.of}))"
+        return f"({self.violations}) <= greatest({self.tolerance}, {1 - self.at_least:.6f} * ({self.of}))"
 
     @property
     def broken_sql(self) -> str:
         """Return SQL that counts violations; in a view of counts, those of the underlying rows."""
-        return f"sum({self.broken})::BIGINT" if self.broken else self.fails_sql
+        return f"sum({self.violations})::BIGINT" if self.violations else self.fails_sql
 
     @property
     def of_sql(self) -> str:
@@ -155,9 +155,9 @@ def holds(name: str, sql: str, *columns: str, severity: Severity = "ERROR", at_l
 
 
 def share_rules(
-    name: str, broken: str, of: str, *columns: str, bounds: Bounds | None, tolerance: int = TOLERANCE
+    name: str, violations: str, of: str, *columns: str, bounds: Bounds | None, tolerance: int = TOLERANCE
 ) -> list[Rule]:
-    """Return rules on the share of broken rows: above the first bound `name` warns, above the second `most_name` fails.
+    """Return rules on the share of violations: above the first bound `name` warns, above the second `most_name` fails.
 
     Up to `tolerance` rows violate neither rule, unless the bound is 0.
     """
@@ -172,7 +172,7 @@ def share_rules(
             columns,
             severity=severity,
             at_least=1 - share,
-            broken=broken,
+            violations=violations,
             of=of,
             tolerance=tolerance if share else 0,
         )

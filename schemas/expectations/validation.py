@@ -340,24 +340,24 @@ def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[Outcome]:
     return [
         Outcome(
             rule,
-            _passes(rule, fails, broken or 0, of or 0),
-            broken or 0,
+            _passes(rule, fails, violations or 0, of or 0),
+            violations or 0,
             of or 0,
             private=view.private,
             labels=_labels(connection, view, rule) if fails else (),
         )
-        for rule, broken, of, fails in zip(view.sql_rules, row[::3], row[1::3], row[2::3], strict=True)
+        for rule, violations, of, fails in zip(view.sql_rules, row[::3], row[1::3], row[2::3], strict=True)
     ]
 
 
-def _passes(rule: Rule, fails: int, broken: int, of: int) -> bool:
+def _passes(rule: Rule, fails: int, violations: int, of: int) -> bool:
     """Return whether enough rows satisfy a rule; in a view of counts, every row must."""
-    return not fails if rule.broken or not of else (of - broken) / of >= rule.at_least
+    return not fails if rule.violations or not of else (of - violations) / of >= rule.at_least
 
 
 def _labels(connection: duckdb.DuckDBPyConnection, view: View, rule: Rule) -> tuple[str, ...]:
     """Return the labels of the view's rows that violate a rule, if the view has labels."""
-    if view.label is None or rule.broken is not None:
+    if view.label is None or rule.violations is not None:
         return ()
     query = f'SELECT DISTINCT {view.label} FROM {view.name} WHERE NOT "{rule.name}" ORDER BY ALL'
     return tuple(label for (label,) in connection.execute(query).fetchall())

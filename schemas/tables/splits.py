@@ -82,8 +82,10 @@ def suppress_splits(
     if any(map(is_small, rests)):
         withheld = dict.fromkeys(SPLITS, WITHHELD)
         names = [f"{pretrain}_in_{task}" for pretrain, task in OVERLAPS]
-        hidden = Overlap(patients=WITHHELD, share="–")
-        return SuppressedSplits(task=withheld, pretrain=withheld, overlap=dict.fromkeys(names, hidden))
+        withheld_overlap = Overlap(patients=WITHHELD, share="–")
+        return SuppressedSplits(
+            task=withheld, pretrain=withheld, overlap=dict.fromkeys(names, withheld_overlap)
+        )
     return SuppressedSplits(
         task=suppress_parts(sizes),
         pretrain=dict.fromkeys(SPLITS, WITHHELD) if is_hidden else suppress_parts(pretrain_sizes),

@@ -28,11 +28,11 @@ def write_baskets(layout: Layout) -> StepCard:
         counts = list(
             each_bucket("baskets", partial(write_bucket, layout, folder), len(Buckets.read(layout)))
         )
-    baskets, filled, lines = (sum(column) for column in zip(*counts, strict=True))
+    baskets, filled_baskets, lines = (sum(column) for column in zip(*counts, strict=True))
     card = StepCard(
         step="baskets",
         contract=contract_name(BASKETS),
-        counts={"baskets": baskets, "filled_baskets": filled, "products_in_baskets": lines},
+        counts={"baskets": baskets, "filled_baskets": filled_baskets, "products_in_baskets": lines},
     )
     return shards.write_card(card, layout)
 

@@ -12,7 +12,7 @@ from schemas.errors import InputError
 ORDER_PRODUCTS = ("order_products__prior", "order_products__train")
 _LINES = Table(
     {"order_id": INTEGER, "product_id": INTEGER, "add_to_cart_order": INTEGER},
-    required=("order_id", "product_id"),
+    required_columns=("order_id", "product_id"),
 )
 
 READ: dict[str, Table] = {
@@ -24,9 +24,9 @@ READ: dict[str, Table] = {
             "order_number": INTEGER,
             "days_since_prior_order": NUMBER,
         },
-        required=("order_id", "user_id", "eval_set", "order_number"),
+        required_columns=("order_id", "user_id", "eval_set", "order_number"),
     ),
-    "products": Table({"product_id": INTEGER}, required=("product_id",)),
+    "products": Table({"product_id": INTEGER}, required_columns=("product_id",)),
     **dict.fromkeys(ORDER_PRODUCTS, _LINES),
 }
 """The input tables. Some copies also have `held_out`, which only a scorer may read."""

@@ -36,13 +36,14 @@ def described_codes(dataset: Path) -> tuple[pl.DataFrame, list[str]]:
     except InputError as error:
         return nothing, [f"{error} Codes are shown without its descriptions."]
     rows = rows.drop_nulls().unique("code", maintain_order=True)
-    classified = classify_codes(rows["code"], rows["code"])
-    described = classified.with_columns(name=rows["description"].str.strip_chars())
+    classes = classify_codes(rows["code"], rows["code"])
+    rows_with_name = classes.with_columns(name=rows["description"].str.strip_chars())
     names = pl.concat(
         [
-            described.select("vocab", "code", "name"),
-            described.select(vocab="valued_vocab", code="valued_code", name="name"),
-            described.select(vocab="valued_vocab", code=_ITEM, name="name"),  # as NEST's own export is read
+            rows_with_name.select("vocab", "code", "name"),
+            rows_with_name.select(vocab="valued_vocab", code="valued_code", name="name"),
+            # as NEST's own export is read
+            rows_with_name.select(vocab="valued_vocab", code=_ITEM, name="name"),
         ]
     )
     return legible_names(names), []
@@ -55,12 +56,12 @@ def descriptions(codes: pl.Series, names: pl.DataFrame) -> pl.Series:
         codes: distinct MEDS codes.
         names: vocab, code, name.
     """
-    classified = classify_codes(codes, codes)
-    own, valued = (
+    classes = classify_codes(codes, codes)
+    own_names, item_names = (
         pairs.join(names, on=["vocab", "code"], how="left", maintain_order="left", validate="m:1")["name"]
         for pairs in (
-            classified.select("vocab", "code"),
-            classified.select(vocab="valued_vocab", code=_ITEM),
+            classes.select("vocab", "code"),
+            classes.select(vocab="valued_vocab", code=_ITEM),
         )
     )
-    return pl.select(pl.coalesce(own, valued)).to_series()
+    return pl.select(pl.coalesce(own_names, item_names)).to_series()

@@ -34,7 +34,7 @@ class Comparison:
     sums: Path | None  # None: no checksums are published beside the tables
     matching: int = 0
     differ: tuple[str, ...] = ()
-    unlisted: tuple[str, ...] = ()
+    without_checksum: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -46,8 +46,8 @@ class Comparison:
                 f"{', '.join(self.differ)}: differs from its checksum in {self.sums}. Download it again; if it was "
                 "changed on purpose, remove the list."
             )
-        if self.unlisted:
-            return f"{', '.join(self.unlisted)}: not in {self.sums}, so that it cannot be checked."
+        if self.without_checksum:
+            return f"{', '.join(self.without_checksum)}: not in {self.sums}, so that it cannot be checked."
         return f"All {self.matching} tables match their checksums in {self.sums}."
 
 
@@ -79,7 +79,7 @@ def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
     listed_files = {name: digest for name, digest in files.items() if name in expected}
     differ = tuple(name for name, digest in listed_files.items() if digest != expected[name])
     missing = tuple(name for name in files if name not in expected)
-    return Comparison(sums, matching=len(listed_files) - len(differ), differ=differ, unlisted=missing)
+    return Comparison(sums, matching=len(listed_files) - len(differ), differ=differ, without_checksum=missing)
 
 
 def write_rows(folder: Path, rows: Mapping[Path, int]) -> None:
@@ -123,5 +123,5 @@ def _verified_tables(source: MimicSource, hashes: Mapping[str, str]) -> set[str]
         comparison = compare(source, hashes)
     except InputError:  # reported by the check `as_published`
         return set()
-    unproven = {*comparison.differ, *comparison.unlisted}
+    unproven = {*comparison.differ, *comparison.without_checksum}
     return {table for table in TABLES if comparison.sums and source.path(table).name not in unproven}

@@ -62,7 +62,7 @@ class GsnCount:
 
     with_gsn: int  # rows with at least one GSN
     in_crosswalk: int  # of these, rows with a GSN of the crosswalk
-    reformatted: int  # of these, rows with a GSN written otherwise than published
+    with_other_format: int  # of these, rows with a GSN written otherwise than published
 
 
 def count_gsns(gsn_counts: pl.DataFrame, gsn_to_atc: pl.DataFrame) -> GsnCount:

@@ -295,7 +295,7 @@ def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> St
     card = StepCard(
         step="drug_lookup",
         contract=contract_name(DRUG_LOOKUP),
-        flows={PRESCRIPTIONS: flow.model_copy(update={"noted": {"gsn_mended": gsns.reformatted}})},
+        flows={PRESCRIPTIONS: flow.model_copy(update={"noted": {"gsn_mended": gsns.with_other_format}})},
         counts={
             "fitted_rows": int(counts["rows"].sum()),
             "fitted_names": counts["name"].n_unique(),

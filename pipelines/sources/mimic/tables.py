@@ -23,12 +23,12 @@ from pipelines.reading.tables import (
 from schemas.errors import InputError
 
 TABLE_OF_KIND = {"DX": "diagnoses_icd", "PR": "procedures_icd", "MED": "emar", "LAB": "labevents"}
-PATIENT_YEARS = Table({"subject_id": INTEGER, "anchor_year_group": TEXT}, required=("subject_id",))
+PATIENT_YEARS = Table({"subject_id": INTEGER, "anchor_year_group": TEXT}, required_columns=("subject_id",))
 """What subject_years/1 reads of `patients`."""
 TABLES: dict[str, Table] = {
     "patients": Table(
         {"subject_id": INTEGER, "gender": TEXT, "anchor_age": INTEGER, "anchor_year": INTEGER, "dod": DATE},
-        required=("subject_id", "anchor_age", "anchor_year"),
+        required_columns=("subject_id", "anchor_age", "anchor_year"),
     ),
     "admissions": Table(
         {
@@ -43,7 +43,7 @@ TABLES: dict[str, Table] = {
             "race": TEXT,
             "hospital_expire_flag": INTEGER,
         },
-        required=("subject_id", "hadm_id", "admittime", "hospital_expire_flag"),
+        required_columns=("subject_id", "hadm_id", "admittime", "hospital_expire_flag"),
     ),
     "diagnoses_icd": Table(
         {
@@ -53,7 +53,7 @@ TABLES: dict[str, Table] = {
             "icd_code": TEXT,
             "icd_version": INTEGER,
         },
-        required=("subject_id", "icd_code", "icd_version"),
+        required_columns=("subject_id", "icd_code", "icd_version"),
     ),
     "procedures_icd": Table(
         {
@@ -64,7 +64,7 @@ TABLES: dict[str, Table] = {
             "icd_code": TEXT,
             "icd_version": INTEGER,
         },
-        required=("subject_id", "icd_code", "icd_version"),
+        required_columns=("subject_id", "icd_code", "icd_version"),
     ),
     "labevents": Table(
         {
@@ -77,7 +77,7 @@ TABLES: dict[str, Table] = {
             "valuenum": NUMBER,
             "valueuom": TEXT,
         },
-        required=("labevent_id", "subject_id", "itemid"),
+        required_columns=("labevent_id", "subject_id", "itemid"),
     ),
     "emar": Table(
         {
@@ -89,11 +89,11 @@ TABLES: dict[str, Table] = {
             "medication": TEXT,
             "event_txt": TEXT,
         },
-        required=("subject_id",),
+        required_columns=("subject_id",),
     ),
     "prescriptions": Table(
         {"subject_id": INTEGER, "hadm_id": INTEGER, "pharmacy_id": INTEGER, "drug": TEXT, "gsn": TEXT},
-        required=("subject_id",),
+        required_columns=("subject_id",),
     ),
 }
 

@@ -23,7 +23,7 @@ CROSSWALK_FOLDER = "the crosswalks"
 DRUGS = "rxnorm_atc_mapping"
 READ = {
     **{name: CROSSWALKS[name] for name in ("icd_cm_9_to_10_mapping", "icd_pcs_9_to_10_mapping")},
-    DRUGS: Table({"vocab": TEXT, "code": TEXT, "atc": TEXT}, required=("vocab", "code", "atc")),
+    DRUGS: Table({"vocab": TEXT, "code": TEXT, "atc": TEXT}, required_columns=("vocab", "code", "atc")),
 }
 
 

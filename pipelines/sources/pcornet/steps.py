@@ -164,14 +164,14 @@ def extract_subjects(
 
 
 def extract_encounters(
-    source: PcornetSource, layout: Layout, *, unlinked: UnlinkedPolicy = "drop"
+    source: PcornetSource, layout: Layout, *, unlinked_policy: UnlinkedPolicy = "drop"
 ) -> StepCard:
     """Write encounters/1, with the end of the source's data in its metadata.
 
     Args:
         source: The extracted tables.
         layout: The layout to write to.
-        unlinked: What to do with events that no encounter covers: drop them, or make each of their days a set.
+        unlinked_policy: What to do with events that no encounter covers: drop them, or make each of their days a set.
     """
     population, _ = _population(source)
     last, ids, flow = end_of_data(source.read("HARVEST")), source.ids, Flow(source_rows=0, kept_rows=0)
@@ -192,7 +192,7 @@ def extract_encounters(
     stays, population_flow = encounters(parts, population, _all_subject_ids(source), last)
     flow = flow.then(population_flow)
     days = 0
-    if unlinked == "day":
+    if unlinked_policy == "day":
         day_stays = _day_encounters(source, stays, population, last)
         stays = pl.concat([stays, day_stays]).sort("subject_id", "start", "encounter_id")
         days = day_stays.height

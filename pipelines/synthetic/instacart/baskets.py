@@ -61,8 +61,8 @@ def _favourites(
     number = np.arange(len(favourite)) - np.repeat(np.cumsum(orders_long) - orders_long, orders_long)
     due = is_staple[favourite] | ((number + phase[favourite]) % period[favourite] == 0)
     likely = np.where(is_staple, chance, HABIT_KEPT)[favourite]
-    bought = due & (rng.random(len(favourite), dtype=np.float32) < likely)
-    favourite, number = favourite[bought], number[bought]
+    is_bought = due & (rng.random(len(favourite), dtype=np.float32) < likely)
+    favourite, number = favourite[is_bought], number[is_bought]
     order = orders.first[user[favourite]] + first_order[favourite] + number
     return np.asarray(order * (catalog.products + 1) + product[favourite])
 

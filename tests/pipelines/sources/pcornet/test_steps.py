@@ -192,7 +192,7 @@ def test_uncovered_day_is_a_set_when_policy_is_day(tmp_path: Path):
     for policy in ("drop", "day"):
         layout = Layout(tmp_path / policy / "pcornet")
         pcornet.extract_subjects(source, layout, RULES)
-        card = pcornet.extract_encounters(source, layout, unlinked=policy)
+        card = pcornet.extract_encounters(source, layout, unlinked_policy=policy)
         flow = pcornet.extract_events(source, layout).flows["VITAL"]
         outcomes[policy] = (flow.kept_rows, flow.dropped["no_encounter"], card.counts["days_as_encounters"])
     assert outcomes == {"drop": (1, 2, 0), "day": (3, 0, 1)}
