@@ -65,7 +65,7 @@ def test_an_extra_declares_all_that_its_room_imports(room: str) -> None:
         for file in sorted((ROOT / room).rglob("*.py"))
         for place in [str(file.relative_to(ROOT))]
         for name in imported(file)
-        if not {normal(known) for known in distributions.get(name, [name])}
+        if not {normal(distribution) for distribution in distributions.get(name, [name])}
         & declared(BY_ANOTHER_EXTRA.get(place, ROOMS[room]))
     ]
     assert not missing
@@ -80,9 +80,9 @@ def test_the_extras_keep_the_rooms_apart() -> None:
 
 
 def test_every_declared_package_is_pinned() -> None:
-    pinned = {normal(line.split("==")[0]) for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    pins = {normal(line.split("==")[0]) for line in (ROOT / "constraints.txt").read_text().splitlines()}
     everything = {name for extra in PROJECT["optional-dependencies"] for name in declared(extra)}
-    assert everything <= pinned
+    assert everything <= pins
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ A_SHIM = "echo 'pyenv: not found' >&2; exit 127"
 
 def test_setup_takes_the_first_python_that_starts(tmp_path: Path) -> None:
     tells = {"python3.12": TELLS.format("3.12"), "python3.13": TELLS.format("3.13")}
-    finished = setup(tmp_path, **{"python3.11": A_SHIM}, **tells)
+    process = setup(tmp_path, **{"python3.11": A_SHIM}, **tells)
     calls = (tmp_path / "calls").read_text()
-    assert "3.12 -m venv --clear .venv" in calls, finished.stderr
+    assert "3.12 -m venv --clear .venv" in calls, process.stderr
     assert "3.13" not in calls
 
 
@@ -169,9 +169,9 @@ def test_setup_uses_uv_when_it_is_installed(arguments: tuple[str, ...], python: 
 
 @pytest.mark.parametrize("uv", [{}, {"uv": "exit 2"}], ids=["pip", "uv"])
 def test_setup_without_a_python_says_in_one_line_how_to_get_one(uv: dict[str, str], tmp_path: Path) -> None:
-    finished = setup(tmp_path, **{"python3.11": A_SHIM}, **uv)
-    assert finished.returncode == 2
-    first, *others = finished.stderr.splitlines()
+    process = setup(tmp_path, **{"python3.11": A_SHIM}, **uv)
+    assert process.returncode == 2
+    first, *others = process.stderr.splitlines()
     assert re.match(r"no Python 3.11, 3.12 or 3.13 .* apt install python3-venv .* uv ", first)
     assert [line for line in others if not line.startswith("make: ***")] == []
     assert not (tmp_path / ".venv" / ".installed").exists()
@@ -198,16 +198,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.long
 def test_the_wheel_holds_every_file_the_rooms_read_and_nothing_else(wheel: Path) -> None:
-    listed = subprocess.run(
+    files = subprocess.run(
         ["git", "ls-files", *ROOMS], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert packed == {name for name in listed if not name.endswith(".pth")} | {
+    contents = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert contents == {name for name in files if not name.endswith(".pth")} | {
         "assets/environment/dagster.yaml"
     }
 
 
-class Installed:
+class Installation:
     """The wheel with an extra in an environment of its own, its commands run from a folder outside any checkout."""
 
     def __init__(self, wheel: Path, extra: str, place: Path) -> None:
@@ -216,8 +216,8 @@ class Installed:
         subprocess.run([sys.executable, "-m", "venv", str(place / "venv")], check=True)
         # torch by its whole version: where a build for the CPU is kept for it, that is taken
         torch = ["torch==2.13.0"] if "torch" in declared(extra) else []
-        wanted = ["--constraint", str(ROOT / "constraints.txt"), *torch, f"{wheel}[{extra}]"]
-        subprocess.run([str(self.python), "-m", "pip", "install", "--quiet", *wanted], check=True)
+        requirements = ["--constraint", str(ROOT / "constraints.txt"), *torch, f"{wheel}[{extra}]"]
+        subprocess.run([str(self.python), "-m", "pip", "install", "--quiet", *requirements], check=True)
 
     def run(self, *command: str, **settings: str) -> subprocess.CompletedProcess[str]:
         """Run `python -m` this; without a home and settings of ours."""
@@ -233,57 +233,61 @@ class Installed:
 
     def works(self, *command: str, **settings: str) -> str:
         """Run `python -m` this, which must end well, and return what it printed."""
-        finished = self.run(*command, **settings)
-        assert finished.returncode == 0, finished.stderr[-3000:]
-        return finished.stdout
+        process = self.run(*command, **settings)
+        assert process.returncode == 0, process.stderr[-3000:]
+        return process.stdout
 
     def has(self, *libraries: str) -> list[str]:
         """Return which of these can be imported."""
         code = f"import importlib.util as u; print(*[n for n in {libraries} if u.find_spec(n)])"
-        found = subprocess.run(
+        process = subprocess.run(
             [self.python, "-c", code], cwd=self.folder, capture_output=True, text=True, check=True
         )
-        return found.stdout.split()
+        return process.stdout.split()
 
 
 @pytest.fixture
-def install(wheel: Path, tmp_path: Path) -> Iterator[Callable[[str], Installed]]:
+def install(wheel: Path, tmp_path: Path) -> Iterator[Callable[[str], Installation]]:
     """Install the wheel with an extra; the environments, of gigabytes, are gone after the test."""
-    environments: list[Installed] = []
+    environments: list[Installation] = []
 
-    def with_extra(extra: str) -> Installed:
+    def with_extra(extra: str) -> Installation:
         place = tmp_path / extra
         place.mkdir()
-        environments.append(Installed(wheel, extra, place))
+        environments.append(Installation(wheel, extra, place))
         return environments[-1]
 
     yield with_extra
-    for installed in environments:
-        shutil.rmtree(installed.python.parents[1])
+    for installation in environments:
+        shutil.rmtree(installation.python.parents[1])
 
 
 MIMIC = ("--hosp", "raw/hosp", "--crosswalks", "raw/vocab")
 
 
 @pytest.mark.long
-def test_the_wheel_s_data_work_runs_without_torch_and_dagster(install: Callable[[str], Installed]) -> None:
-    installed = install("pipelines")
-    assert installed.has("torch", "dagster", "great_expectations", "polars") == ["polars"]
-    assert "tokenize" in installed.works("pipelines", "--help")
-    assert "admissions" in installed.works("pipelines.synthetic", "mimic", "--patients", "20", "--out", "raw")
-    installed.works("pipelines.synthetic.pcornet", "--children", "20", "--out", "cdm")
-    installed.works("pipelines.synthetic.instacart", "--users", "20", "--out", "baskets")
-    installed.works("pipelines.cohorts", "--help")
-    without_model = installed.run("nest_model", "--help")
+def test_the_wheel_s_data_work_runs_without_torch_and_dagster(install: Callable[[str], Installation]) -> None:
+    installation = install("pipelines")
+    assert installation.has("torch", "dagster", "great_expectations", "polars") == ["polars"]
+    assert "tokenize" in installation.works("pipelines", "--help")
+    assert "admissions" in installation.works(
+        "pipelines.synthetic", "mimic", "--patients", "20", "--out", "raw"
+    )
+    installation.works("pipelines.synthetic.pcornet", "--children", "20", "--out", "cdm")
+    installation.works("pipelines.synthetic.instacart", "--users", "20", "--out", "baskets")
+    installation.works("pipelines.cohorts", "--help")
+    without_model = installation.run("nest_model", "--help")
     assert (without_model.returncode, without_model.stdout) == (2, "")
     assert without_model.stderr.startswith("error: torch is not installed")
-    nothing_fitted = installed.run("pipelines", "tokenize", *MIMIC, "--frozen", "data/mimic", "--out", "new")
+    nothing_fitted = installation.run(
+        "pipelines", "tokenize", *MIMIC, "--frozen", "data/mimic", "--out", "new"
+    )
     assert nothing_fitted.returncode == 2
     assert nothing_fitted.stderr.count("\n") == 1
 
 
 @pytest.mark.long
-def test_the_wheel_goes_from_raw_tables_to_scores(install: Callable[[str], Installed]) -> None:
+def test_the_wheel_goes_from_raw_tables_to_scores(install: Callable[[str], Installation]) -> None:
     """The model's extra trains on what the whole wheel made, as on two machines."""
     whole, model = install("assets"), install("model")
     assert model.has("dagster", "polars", "duckdb", "great_expectations", "sqlalchemy", "torch") == ["torch"]
@@ -296,8 +300,8 @@ def test_the_wheel_goes_from_raw_tables_to_scores(install: Callable[[str], Insta
     whole.works("pipelines.synthetic", "mimic", "--patients", "20", "--seed", "9", "--out", "raw")
     whole.works("pipelines", "tokenize", *MIMIC, "--frozen", str(data), "--out", "new")
 
-    def nest(command: str, **given: str | Path) -> None:
-        flags = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    def nest(command: str, **options: str | Path) -> None:
+        flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         model.works("nest_model", command, *flags)
 
     shards = {"seqset": seqset, "subjects": data / "subjects.parquet", "vocab": data / "vocab.parquet"}

@@ -54,10 +54,10 @@ def test_private_dagster_names_are_imported_in_the_runtime_folder_only() -> None
 
 
 def test_readme_lists_every_private_import_of_dagster() -> None:
-    listed = {(name, file) for name, files, _, _ in table_rows() for file in files.split(", ")}
-    imported = {(name, file) for file, names in imports_by_file().items() for name in names}
-    assert imported
-    assert listed == imported
+    table_imports = {(name, file) for name, files, _, _ in table_rows() for file in files.split(", ")}
+    code_imports = {(name, file) for file, names in imports_by_file().items() for name in names}
+    assert code_imports
+    assert table_imports == code_imports
 
 
 def test_readme_names_an_existing_test_for_every_private_import() -> None:

@@ -271,7 +271,7 @@ def test_every_scientific_check_is_blocking():
 
 def test_labels_of_a_cohort_depend_on_the_file_of_a_cohort_it_names(tmp_path):
     text = (COHORT_FOLDER / "mimic_readmission_any.yaml").read_text()
-    named, outer = tmp_path / "named.yaml", tmp_path / "outer.yaml"
+    inner, outer = tmp_path / "named.yaml", tmp_path / "outer.yaml"
     outer.write_text(
         text.replace("cohort: mimic_readmission_any", "cohort: outer").replace(
             "require:\n", "require:\n  - named: {in_cohort: named}\n"
@@ -279,7 +279,7 @@ def test_labels_of_a_cohort_depend_on_the_file_of_a_cohort_it_names(tmp_path):
     )
 
     def code_version():
-        named.write_text(text.replace("cohort: mimic_readmission_any", "cohort: named"))
+        inner.write_text(text.replace("cohort: mimic_readmission_any", "cohort: named"))
         (asset,) = labels_asset("mimic", parse_cohort(outer)).code_versions_by_key.values()
         return asset
 

@@ -10,9 +10,9 @@ from tests.support.commands import ROOT
 
 def test_a_home_has_the_configuration_and_the_defaults_of_a_checkout(tmp_path: Path) -> None:
     home = tmp_path / "a home"
-    told = dict(shlex.split(line)[1].split("=", 1) for line in settled(home))
-    assert told == defaults(home, str(home / "data"))
-    assert told["DAGSTER_HOME"] == str(home)
+    environment = dict(shlex.split(line)[1].split("=", 1) for line in settled(home))
+    assert environment == defaults(home, str(home / "data"))
+    assert environment["DAGSTER_HOME"] == str(home)
     assert (home / "dagster.yaml").read_text() == (ROOT / "dagster.yaml").read_text()
 
 
@@ -27,8 +27,8 @@ def test_a_checkout_and_a_folder_that_cannot_be_made_are_refused_in_one_line(tmp
     (tmp_path / "file").touch()
     for folder in (ROOT / "below", tmp_path / "file" / "below"):
         assert main([str(folder)]) == 2
-        told = capsys.readouterr()
-        assert told.out == ""
-        assert told.err.startswith("error: ")
-        assert told.err.count("\n") == 1
+        output = capsys.readouterr()
+        assert output.out == ""
+        assert output.err.startswith("error: ")
+        assert output.err.count("\n") == 1
     assert not (ROOT / "below").exists()

@@ -124,14 +124,14 @@ def test_object_store_has_the_same_bytes_as_a_data_folder(s3, tmp_path):
 
 def test_another_machine_runs_only_the_steps_missing_in_the_store(s3, tmp_path):
     materialize(URL, tmp_path / "one", last="mimic_events")
-    stored = contents(s3)
+    store_contents = contents(s3)
     assets = materialize(URL, tmp_path / "two")
     assert [name for name, was_run in assets.items() if was_run] == [
         "mimic_drug_lookup",
         "mimic_vocab",
         "mimic_seqset",
     ]
-    assert stored.items() <= contents(s3).items()
+    assert store_contents.items() <= contents(s3).items()
 
 
 @pytest.mark.long
@@ -161,8 +161,8 @@ def test_interrupted_upload_leaves_no_card_in_the_store(s3, tmp_path, monkeypatc
             raise ConnectionResetError("in mid publish")
         return original_put(files, local, *rest, **options)
 
-    with monkeypatch.context() as broken:
-        broken.setattr(s3fs.S3FileSystem, "put", breaks_off)
+    with monkeypatch.context() as patch:
+        patch.setattr(s3fs.S3FileSystem, "put", breaks_off)
         with pytest.raises(dg.DagsterError, match="the object store does not answer"):
             publish_subjects()
     assert card not in contents(s3)

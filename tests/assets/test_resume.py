@@ -36,11 +36,11 @@ def add_run(
 
 def test_broken_run_is_found_behind_later_runs_of_other_jobs(instance: dg.DagsterInstance, tmp_path: Path):
     add_run(instance, "mimic_etl", FAILURE, tmp_path)
-    broken = add_run(instance, "mimic_full", CANCELED, tmp_path)
+    run_id = add_run(instance, "mimic_full", CANCELED, tmp_path)
     add_run(instance, "mimic_full", SUCCESS, tmp_path / "other")
     add_run(instance, "fetch_mimic_demo", SUCCESS, tmp_path)
     create_run_for_test(instance, job_name="mimic_full", status=FAILURE)  # ended before it set its tags
-    assert broken_run(instance, None).run_id == broken
+    assert broken_run(instance, None).run_id == run_id
 
 
 def test_broken_run_before_a_success_of_the_same_job_is_skipped(instance: dg.DagsterInstance, tmp_path: Path):
@@ -67,7 +67,7 @@ def test_local_run_is_dead_when_the_folder_is_not_locked(instance: dg.DagsterIns
 
 
 def test_run_of_another_machine_is_not_judged_by_the_local_lock(instance: dg.DagsterInstance, tmp_path: Path):
-    broken = add_run(instance, "mimic_etl", FAILURE, tmp_path)
+    run_id = add_run(instance, "mimic_etl", FAILURE, tmp_path)
     elsewhere = add_run(
         instance, "mimic_full", STARTED, tmp_path, **{HOST_TAG: f"not-{socket.gethostname()}"}
     )
@@ -76,7 +76,7 @@ def test_run_of_another_machine_is_not_judged_by_the_local_lock(instance: dg.Dag
     ):
         broken_run(instance, elsewhere)
     assert instance.get_run_by_id(elsewhere).status is STARTED
-    assert broken_run(instance, None).run_id == broken
+    assert broken_run(instance, None).run_id == run_id
 
 
 def test_resume_help_names_the_default_run(capsys: pytest.CaptureFixture[str]):

@@ -52,10 +52,10 @@ def with_sign(world: World, root, *, after_hours: int, known_after_hours: int) -
 
     def add(row: dict) -> None:
         if row["set_index"] == 0:
-            happened, known = (hours * HOUR_US for hours in (after_hours, known_after_hours))
+            sign_at, available_at = (hours * HOUR_US for hours in (after_hours, known_after_hours))
             for name, value in (
                 ("tokens", SIGN), ("kinds", 3), ("hours", float(after_hours)),
-                ("times", happened), ("available", known),
+                ("times", sign_at), ("available", available_at),
             ):  # fmt: skip
                 row[name].append(value)
 
@@ -64,15 +64,15 @@ def with_sign(world: World, root, *, after_hours: int, known_after_hours: int) -
 
 @pytest.mark.parametrize("level", ["patients", "sets"])
 def test_an_embedding_holds_what_was_known_and_not_what_came_later(world, model, tmp_path, level):
-    known = with_sign(world, tmp_path / "known", after_hours=2, known_after_hours=2)
-    unknown = with_sign(world, tmp_path / "unknown", after_hours=2, known_after_hours=40 * 24)
+    known_sign = with_sign(world, tmp_path / "known", after_hours=2, known_after_hours=2)
+    unknown_sign = with_sign(world, tmp_path / "unknown", after_hours=2, known_after_hours=40 * 24)
 
-    plain, seen, unseen = (
-        vectors(model.embed(place.seqset, at=NOW, level=level)) for place in (world, known, unknown)
+    plain, with_known, with_unknown = (
+        vectors(model.embed(place.seqset, at=NOW, level=level)) for place in (world, known_sign, unknown_sign)
     )
 
-    assert np.array_equal(plain, unseen)
-    assert not np.allclose(plain, seen)
+    assert np.array_equal(plain, with_unknown)
+    assert not np.allclose(plain, with_known)
 
 
 def test_sets_begun_after_the_moment_change_nothing(world, model):
@@ -106,23 +106,23 @@ def code_it(row: dict) -> None:
 
 def test_codes_of_a_stay_without_an_end_are_not_embedded_nor_learnt(world, model, tmp_path):
     open_stays = copy_world(world, tmp_path / "open", end_never)
-    coded = copy_world(world, tmp_path / "coded", code_it)
+    with_code = copy_world(world, tmp_path / "coded", code_it)
     first = pl.read_parquet(world.labels).group_by("subject_id").first().sort("subject_id")
 
-    plain, same = (vectors(model.embed(place.seqset, at=first)) for place in (open_stays, coded))
+    plain, same = (vectors(model.embed(place.seqset, at=first)) for place in (open_stays, with_code))
 
     assert np.array_equal(plain, same)
     with pytest.raises(InputError, match="index stays of 60 of 60 rows have no end"):
-        model.finetune(first, coded.seqset, coded.subjects, tmp_path / "tuned")
+        model.finetune(first, with_code.seqset, with_code.subjects, tmp_path / "tuned")
 
 
 def test_codes_of_a_stay_without_an_end_change_no_prediction(world, model, tmp_path):
     own = pl.read_parquet(world.labels).select("subject_id", "predict_at", "label")
-    tuned = model.finetune(own, world.seqset, world.subjects, tmp_path / "tuned", epochs=1)
+    task_model = model.finetune(own, world.seqset, world.subjects, tmp_path / "tuned", epochs=1)
     places = copy_world(world, tmp_path / "open", end_never), copy_world(world, tmp_path / "coded", code_it)
     first = own.group_by("subject_id").first().sort("subject_id")
 
-    plain, same = (tuned.predict(place.seqset, at=first)["probability"].to_pylist() for place in places)
+    plain, same = (task_model.predict(place.seqset, at=first)["probability"].to_pylist() for place in places)
 
     assert plain == same
 
@@ -136,11 +136,11 @@ def test_a_column_of_moments_with_a_time_zone_is_refused(world, model):
 
 def test_a_row_without_an_encounter_reads_up_to_the_last_set_begun(world, model):
     labels = pl.read_parquet(world.labels)
-    named = model.embed(world.seqset, at=labels)
-    unnamed = model.embed(world.seqset, at=labels.select("subject_id", "predict_at"))
+    with_encounter = model.embed(world.seqset, at=labels)
+    without_encounter = model.embed(world.seqset, at=labels.select("subject_id", "predict_at"))
 
-    assert unnamed["encounter_id"].to_pylist() == labels["index_encounter"].to_list()
-    assert np.array_equal(vectors(named), vectors(unnamed))
+    assert without_encounter["encounter_id"].to_pylist() == labels["index_encounter"].to_list()
+    assert np.array_equal(vectors(with_encounter), vectors(without_encounter))
 
 
 def test_a_moment_before_the_first_set_is_an_error_in_a_table(world, model):
@@ -163,9 +163,9 @@ def test_the_command_writes_what_the_function_returns(world, model, tmp_path):
 
     assert main(["embed", *paths, f"--at={world.labels}", "--device=cpu", "--threads=1"]) == 0
 
-    written = pq.read_table(out)
-    assert written.schema.metadata[b"contract"] == b"embeddings/1"
-    assert np.array_equal(vectors(written), vectors(model.embed(world.seqset, at=world.labels)))
+    table = pq.read_table(out)
+    assert table.schema.metadata[b"contract"] == b"embeddings/1"
+    assert np.array_equal(vectors(table), vectors(model.embed(world.seqset, at=world.labels)))
 
 
 def test_the_command_replaces_no_other_table(world, model, tmp_path, capsys):
@@ -183,14 +183,14 @@ def test_filling_in_a_set_reads_nothing_of_it(world, model, tmp_path):
 
     last = pl.read_parquet(world.labels).group_by("subject_id").last().sort("subject_id")
     end = dict(last.select("subject_id", "index_encounter").rows())
-    changed = copy_world(
+    other_world = copy_world(
         world,
         tmp_path / "changed",
         lambda row: swap(row) if end[row["subject_id"]] == row["encounter_id"] else None,
     )
 
     guesses, same = (
-        model.fill(place.seqset, vocab=world.vocab, at=last, top=3) for place in (world, changed)
+        model.fill(place.seqset, vocab=world.vocab, at=last, top=3) for place in (world, other_world)
     )
 
     assert guesses["token"].to_pylist() == same["token"].to_pylist()
@@ -204,12 +204,12 @@ def test_a_masked_token_is_guessed_from_the_others_alone(world, model, tmp_path)
         row["tokens"][1] = SIGN
 
     labels = pl.read_parquet(world.labels).head(5)
-    changed = copy_world(world, tmp_path / "changed", change)
+    other_world = copy_world(world, tmp_path / "changed", change)
     first = labels.group_by("subject_id").first()
 
     a, b = (
         pl.from_arrow(model.fill(place.seqset, vocab=world.vocab, at=first, hide=[1], top=40))
-        for place in (world, changed)
+        for place in (world, other_world)
     )
 
     assert a["token"].to_list() == b["token"].to_list()
@@ -233,22 +233,26 @@ def test_own_labels_are_learnt_and_scored(world, model, tmp_path):
     labels = pl.read_parquet(world.labels)
     own = labels.select("subject_id", "predict_at", pl.col("label").cast(pl.Int8))
 
-    tuned = model.finetune(
+    task_model = model.finetune(
         own, world.seqset, world.subjects, tmp_path / "tuned", name="mine", epochs=2, dropout=0.25, max_sets=1
     )
-    scores = pl.from_arrow(tuned.predict(world.seqset, at=own))
+    scores = pl.from_arrow(task_model.predict(world.seqset, at=own))
 
-    written = pl.read_parquet(tmp_path / "tuned" / "predictions" / "predictions.parquet")
+    table = pl.read_parquet(tmp_path / "tuned" / "predictions" / "predictions.parquet")
     np.testing.assert_allclose(
-        np.array(scores["probability"].to_list()), np.array(written["probability"].to_list()), atol=1e-5
+        np.array(scores["probability"].to_list()), np.array(table["probability"].to_list()), atol=1e-5
     )
-    assert written["split"].to_list() == labels["split"].to_list()
-    assert (tuned.card.dropout, tuned.card.model.max_sets, model.card.model.max_sets) == (0.25, 1, 4)
+    assert table["split"].to_list() == labels["split"].to_list()
+    assert (task_model.card.dropout, task_model.card.model.max_sets, model.card.model.max_sets) == (
+        0.25,
+        1,
+        4,
+    )
     assert scores["model"].unique().to_list() == ["mine_nest"]
     with pytest.raises(InputError, match="prediction times of their own"):
-        tuned.predict(world.seqset)
+        task_model.predict(world.seqset)
     with pytest.raises(NestError, match="guesses no tokens"):
-        tuned.fill(world.seqset, vocab=world.vocab, at=own)
+        task_model.fill(world.seqset, vocab=world.vocab, at=own)
 
 
 def run_card(folder, seqset, monkeypatch) -> tuple[dict, pa.Table]:

@@ -39,11 +39,13 @@ def data_folder(tmp_path: Path) -> Path:
         shutil.copy(file, layout.root)
     layout.cohort("mimic_mortality").mkdir(parents=True)
     shutil.copy(world.labels, layout.labels("mimic_mortality"))
-    pretrained = layout.model("mimic_nest")
-    pretrain_small(world, runtime(pretrained), pretrained, PRETRAINING["tiny"].with_changes(epochs=1))
+    pretrained_model = layout.model("mimic_nest")
+    pretrain_small(
+        world, runtime(pretrained_model), pretrained_model, PRETRAINING["tiny"].with_changes(epochs=1)
+    )
     one_epoch = Recipe(1e-3, 1, 1, examples_per_step=12)
-    finetuned = finetune_small(world, pretrained, tmp_path / "finetuned", one_epoch)
-    shutil.copytree(finetuned, layout.model("mimic_mortality_nest"))
+    task_model = finetune_small(world, pretrained_model, tmp_path / "finetuned", one_epoch)
+    shutil.copytree(task_model, layout.model("mimic_mortality_nest"))
     return tmp_path
 
 

@@ -44,12 +44,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_folder_is_all_that_a_new_system_needs(folder: Path, tmp_path: Path):
     world = make_world(tmp_path)
     paths = {name: f"--{name}={getattr(world, name)}" for name in ("seqset", "subjects", "vocab", "labels")}
-    base, tuned, scores = tmp_path / "base", tmp_path / "tuned", tmp_path / "scores.parquet"
+    base, task_model, scores = tmp_path / "base", tmp_path / "tuned", tmp_path / "scores.parquet"
     how = ["--epochs=1", "--threads=1"]
 
     shards = [paths["seqset"], paths["subjects"], paths["vocab"]]
     assert main(["pretrain", *shards, *how, "--system=orderless", "--model=tiny", f"--out={base}"]) == 0
-    places = [f"--pretrained={base}", f"--out={tuned}", f"--predictions={scores}"]
+    places = [f"--pretrained={base}", f"--out={task_model}", f"--predictions={scores}"]
     assert main(["finetune", paths["seqset"], paths["labels"], *how, *places]) == 0
 
     config = checkpoint.read_card(base).model

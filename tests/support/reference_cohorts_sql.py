@@ -129,10 +129,10 @@ class CohortSql:
         for column in ("type", "discharge_status", "admission_type", "insurance", "race", "sex"):
             if column in spec:
                 values = ", ".join(f"'{value}'" for value in spec[column])
-                held = f"{row}.{column}"
+                value = f"{row}.{column}"
                 if column == "sex":
-                    held = f"(select p.sex from subjects p where p.subject_id = {row}.subject_id)"
-                conditions.append(f"coalesce({held} in ({values}), false)")
+                    value = f"(select p.sex from subjects p where p.subject_id = {row}.subject_id)"
+                conditions.append(f"coalesce({value} in ({values}), false)")
         if "with" in spec:
             conditions.append(self._has_code(spec["with"], row))
         return " and ".join(conditions)
@@ -299,10 +299,10 @@ class CohortSql:
         """A row's follow-up ends at `censored`; `came` is the first event up to the end of the window."""
         to, last = outcome["time_to"], self._window_end(outcome)
         if "died" in to:
-            censored = f"least({last}, c.end_of_data + interval {self.death_follow_up_days} day)"
-            moments = f"select {_INDEX}, c.death as moment, {censored} as last from s0 c"
+            end_of_follow_up = f"least({last}, c.end_of_data + interval {self.death_follow_up_days} day)"
+            moments = f"select {_INDEX}, c.death as moment, {end_of_follow_up} as last from s0 c"
         else:
-            censored = f"least({last}, c.end_of_data, c.death)"
+            end_of_follow_up = f"least({last}, c.end_of_data, c.death)"
             if "any_event" in to:
                 rows, moment = f"events w where {self._codes(to['any_event'], 'w')}", "time"
             else:
@@ -311,7 +311,7 @@ class CohortSql:
                 from s0 c join (select w.subject_id, w.{moment} as moment from {rows}) m using (subject_id)"""
         self.db.execute(f"""create table outcomes as
             select c.encounter_id, min(m.moment) as came, any_value(c.censored) as censored
-            from (select c.*, case when {last} is not null then {censored} end as censored from s0 c) c
+            from (select c.*, case when {last} is not null then {end_of_follow_up} end as censored from s0 c) c
             left join ({moments}) m
                 on m.encounter_id = c.encounter_id and m.moment > c.predict_at and m.moment <= m.last
             group by c.encounter_id""")

@@ -247,15 +247,15 @@ def read_out(weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch
             rows = x[subject, end - 1 - first, 1 : 1 + events] if events else x[subject, end - 1 - first, :1]
             read.append(rows.mean(0, keepdim=True))
             continue
-        embedded = [
+        vectors = [
             [weights["embedding.weight"][token] for token in batch.tokens[a + 1 : b]]
             for a, b in pairwise(set_bounds[first : end + 1])
         ]
-        previous = embedded[-2] if len(embedded) > 1 else []
-        history = [row for rows in embedded[:-1] for row in rows]
-        means = [torch.stack(rows).mean(0) if rows else nothing for rows in (embedded[-1], previous, history)]
+        previous = vectors[-2] if len(vectors) > 1 else []
+        history = [row for rows in vectors[:-1] for row in rows]
+        means = [torch.stack(rows).mean(0) if rows else nothing for rows in (vectors[-1], previous, history)]
         changes = [new - old for new, old in pairwise(last_first[:3])]
-        of_means = means[0] - means[1] if embedded[-1] and previous else nothing
+        of_means = means[0] - means[1] if vectors[-1] and previous else nothing
         hours = batch.hours[set_bounds[end - 1] + 1 : set_bounds[end]].double().tolist()
         read.append(
             torch.stack(
@@ -264,7 +264,7 @@ def read_out(weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch
                     *means,
                     *[*changes, nothing, nothing][:2],
                     of_means,
-                    drift(embedded[-1], hours) if embedded[-1] and config.timed_rows else nothing,
+                    drift(vectors[-1], hours) if vectors[-1] and config.timed_rows else nothing,
                     *item_changes(weights, batch, items, first, end),
                     item_drift(weights, batch, items, end - 1) if config.timed_rows else nothing,
                 ]

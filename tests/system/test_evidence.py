@@ -28,22 +28,22 @@ def page(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.long
 def test_evidence_killed_ten_times_ends_with_the_same_page(full_run: Run, tmp_path: Path):
-    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    for folder in (undisturbed, killed):
+    undisturbed_run, killed_run = tmp_path / "undisturbed", tmp_path / "killed"
+    for folder in (undisturbed_run, killed_run):
         shutil.copytree(full_run.data, folder / "data")
-    result = run(*EVIDENCE, folder=undisturbed, **SMALL | SETTINGS)
+    result = run(*EVIDENCE, folder=undisturbed_run, **SMALL | SETTINGS)
     assert result.returncode == 0, result.output[-2000:]
 
     dice = random.Random(SEED)
     hits = 0
     for _ in range(KILLS):
         kill = Kill(dice.choice(["all", "run", "one"]), dice.randint(0, 24 + STEPS), dice.uniform(0, 12))
-        hits += kill_while_running(EVIDENCE, killed, kill, dice, **SETTINGS)
-        assert not processes_writing_to(killed / "data"), "a process outlives its run"
-    last = run(*EVIDENCE, folder=killed, **SMALL | SETTINGS)
+        hits += kill_while_running(EVIDENCE, killed_run, kill, dice, **SETTINGS)
+        assert not processes_writing_to(killed_run / "data"), "a process outlives its run"
+    last = run(*EVIDENCE, folder=killed_run, **SMALL | SETTINGS)
 
     assert last.returncode == 0, last.output[-2000:]
     assert hits >= KILLS // 2
-    assert page(killed) == page(undisturbed)
-    assert b"mimic_long_stay" in page(killed)["metrics.json"]
-    assert not list((killed / "data").rglob("state/*"))
+    assert page(killed_run) == page(undisturbed_run)
+    assert b"mimic_long_stay" in page(killed_run)["metrics.json"]
+    assert not list((killed_run / "data").rglob("state/*"))

@@ -56,14 +56,17 @@ def wait_until(condition, *, seconds: float) -> None:
 
 @pytest.mark.long
 def test_pretraining_killed_with_the_run_resumes_to_the_same_weights(full_run: Run, tmp_path: Path):
-    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"  # of more epochs than the full run's
-    for folder in (undisturbed, killed):
+    undisturbed_run, killed_run = (
+        tmp_path / "undisturbed",
+        tmp_path / "killed",
+    )  # of more epochs than the full run's
+    for folder in (undisturbed_run, killed_run):
         shutil.copytree(full_run.data, folder / "data")
-    assert run(*COMMAND, folder=undisturbed).returncode == 0
-    model = killed / "data" / "mimic" / "models" / "mimic_nest"
+    assert run(*COMMAND, folder=undisturbed_run).returncode == 0
+    model = killed_run / "data" / "mimic" / "models" / "mimic_nest"
     shutil.rmtree(model)
     parent = subprocess.Popen(
-        [str(BIN / COMMAND[0]), *COMMAND[1:]], cwd=ROOT, env=environment(killed), stdin=subprocess.DEVNULL,
+        [str(BIN / COMMAND[0]), *COMMAND[1:]], cwd=ROOT, env=environment(killed_run), stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     wait_until(lambda: any((model / "state").rglob("*.safetensors")), seconds=120)
@@ -74,11 +77,11 @@ def test_pretraining_killed_with_the_run_resumes_to_the_same_weights(full_run: R
 
     wait_until(lambda: not processes_writing_to(model), seconds=10)
     assert not (model / "model.safetensors").exists(), "killed too late to test anything"
-    assert runs_by_status(killed / "dagster") == {"STARTED": 1}
-    second_run = run(*COMMAND, folder=killed)
+    assert runs_by_status(killed_run / "dagster") == {"STARTED": 1}
+    second_run = run(*COMMAND, folder=killed_run)
     assert second_run.returncode == 0, second_run.output[-2000:]
-    assert runs_by_status(killed / "dagster") == {"FAILURE": 1, "SUCCESS": 1}
-    weights = undisturbed / "data" / "mimic" / "models" / "mimic_nest" / "model.safetensors"
+    assert runs_by_status(killed_run / "dagster") == {"FAILURE": 1, "SUCCESS": 1}
+    weights = undisturbed_run / "data" / "mimic" / "models" / "mimic_nest" / "model.safetensors"
     assert (model / "model.safetensors").read_bytes() == weights.read_bytes()
     assert not (model / "state").exists() or not any((model / "state").iterdir())
 

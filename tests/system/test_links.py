@@ -28,7 +28,7 @@ def each_page(pages: list[Path]) -> pytest.MarkDecorator:
 
 @each_page(PAGES)
 def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
-    broken = []
+    dead_links = []
     text = page.read_text()
     links = re.findall(r"\]\((?!https?://|mailto:)([^)\s]+)\)", text) + re.findall(
         r'<img src="([^"]+)"', text
@@ -37,8 +37,8 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
         name, _, anchor = link.partition("#")
         target = (page.parent / name).resolve() if name else page
         if not target.exists() or (anchor and anchor not in anchors(target)):
-            broken.append(link)
-    assert not broken
+            dead_links.append(link)
+    assert not dead_links
 
 
 @each_page(PAGES)
@@ -66,9 +66,9 @@ def test_every_table_of_a_page_has_a_head(page: Path) -> None:
 
 def braces_exist(name: str) -> bool:
     """Return whether a name with one {a,b} stands for paths that exist, all of them."""
-    found = re.fullmatch(r"(.*)\{(.*)\}(.*)", name)
-    return bool(found) and all(
-        (ROOT / f"{found[1]}{word}{found[3]}").exists() for word in found[2].split(",")
+    braces = re.fullmatch(r"(.*)\{(.*)\}(.*)", name)
+    return bool(braces) and all(
+        (ROOT / f"{braces[1]}{word}{braces[3]}").exists() for word in braces[2].split(",")
     )
 
 
@@ -86,10 +86,10 @@ def test_every_module_that_a_page_runs_exists(page: Path) -> None:
 def test_site_shows_every_page() -> None:
     text = (ROOT / "mkdocs.yml").read_text()
     navigation = yaml.safe_load(text[text.index("\nnav:") :])["nav"]
-    shown = {
+    pages_on_site = {
         page for section in navigation for pages in section.values() for one in pages for page in one.values()
     }
     pages = {
         path.relative_to(ROOT / "docs").as_posix() for path in PAGES if path.is_relative_to(ROOT / "docs")
     }
-    assert {page for page in pages if not page.startswith("benchmarks/")} == shown
+    assert {page for page in pages if not page.startswith("benchmarks/")} == pages_on_site

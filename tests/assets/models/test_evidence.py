@@ -157,9 +157,9 @@ def test_an_edited_system_is_redone_and_no_other_one(copied_code):
             file = copied_code / "nest_model" / "model" / "systems" / system / f"{module}.py"
             text = file.read_text()
             file.write_text(f"{text}# edited\n")
-            edited = {name for name, version in versions().items() if version != before[name]}
+            new_versions = {name for name, version in versions().items() if version != before[name]}
             file.write_text(text)
-            assert edited == {f"{system} pretrained", f"{system} cell"}, module
+            assert new_versions == {f"{system} pretrained", f"{system} cell"}, module
 
 
 @pytest.mark.parametrize("failure", [None, "out of memory"])

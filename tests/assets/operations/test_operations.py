@@ -99,8 +99,8 @@ def test_monitor_says_since_when_the_present_model_scores_and_which_labels_are_m
         )  # fmt: skip
     page = ScoresPage()
     page.add(layout, cohort)
-    ((name, scored, since, earlier, _, observed, _),) = (row.values() for row in page.rows)
-    assert (name, scored, since, earlier, observed) == (cohort, "200", "2030-01-02", "1", "–")
+    ((name, patients, since, earlier, _, observed, _),) = (row.values() for row in page.rows)
+    assert (name, patients, since, earlier, observed) == (cohort, "200", "2030-01-02", "1", "–")
     (note,) = page.notes
     assert (
         note
@@ -117,10 +117,10 @@ def test_new_patients_are_scored_and_compared_with_those_before(
     shutil.copytree(full_run.data, tmp_path / "data")
     write_mimic(tmp_path / "new", tmp_path / "planted", patients=60, tokens_per_set_median=40, seed=9)
     command = ("dagster", "job", "execute", "-j", "mimic_scores")
-    scored = run(*command, folder=tmp_path, NEST_NEW_MIMIC_DIR=str(tmp_path / "new"))
-    assert scored.returncode == 0, scored.output
-    assert list((scored.data / "mimic" / "new" / "scores" / "mimic_mortality").glob("*.parquet"))
-    monkeypatch.setenv("DAGSTER_NEST_STORAGE", str(scored.storage))
+    scoring = run(*command, folder=tmp_path, NEST_NEW_MIMIC_DIR=str(tmp_path / "new"))
+    assert scoring.returncode == 0, scoring.output
+    assert list((scoring.data / "mimic" / "new" / "scores" / "mimic_mortality").glob("*.parquet"))
+    monkeypatch.setenv("DAGSTER_NEST_STORAGE", str(scoring.storage))
     with dg.DagsterInstance.from_config(str(ROOT)) as instance:
         event = instance.get_latest_materialization_event(dg.AssetKey("mimic_monitor"))
     metadata = event.asset_materialization.metadata
@@ -137,12 +137,12 @@ def test_a_night_without_admissions_ends_well_and_scores_nobody(full_run: Run, t
     for table in TABLES:
         keep_header(tmp_path / "new" / "hosp" / f"{table}.csv.gz")
     command = ("dagster", "job", "execute", "-j", "mimic_scores")
-    scored = run(*command, folder=tmp_path, NEST_NEW_MIMIC_DIR=str(tmp_path / "new"))
-    assert scored.returncode == 0, scored.output
+    scoring = run(*command, folder=tmp_path, NEST_NEW_MIMIC_DIR=str(tmp_path / "new"))
+    assert scoring.returncode == 0, scoring.output
     assert (
-        "mimic_mortality_scores: 0 patients scored: none of the new patients has an admission" in scored.log
+        "mimic_mortality_scores: 0 patients scored: none of the new patients has an admission" in scoring.log
     )
-    assert not list((scored.data / "mimic" / "new").rglob("scores/*/*.parquet"))
+    assert not list((scoring.data / "mimic" / "new").rglob("scores/*/*.parquet"))
 
 
 def keep_header(file: Path) -> None:

@@ -41,9 +41,7 @@ def chain() -> None:
 
 
 @pytest.fixture
-def followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> list[str]:
+def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Return what the terminal shows of a run of three steps, of which the second takes long and the third fails."""
     monkeypatch.setenv("NEST_DATA_DIR", str(tmp_path))
     with dg.DagsterInstance.ephemeral() as instance:
@@ -61,8 +59,8 @@ def followed(
     return [*capsys.readouterr().err.splitlines(), steps.summary()]
 
 
-def test_terminal_shows_progress_warnings_and_the_error_once(followed):
-    text = "\n".join(followed)
+def test_terminal_shows_progress_warnings_and_the_error_once(lines):
+    text = "\n".join(lines)
     assert "unchanged: mimic_raw" in text
     assert re.search(
         r"\[1/4\] mimic_nest pretrain: 42 % of 100 rows · 5,043 rows/s · 3 min left \(run: \d min\)", text
@@ -71,7 +69,7 @@ def test_terminal_shows_progress_warnings_and_the_error_once(followed):
     assert text.count("warning: mimic_nest: one file is missing") == 1
     assert text.count("error: mimic_report: the shards are damaged.") == 1
     assert "Traceback" not in text
-    assert re.search(r"2 of 4 steps done in .*; failed: mimic_report; 1 not started", followed[-1])
+    assert re.search(r"2 of 4 steps done in .*; failed: mimic_report; 1 not started", lines[-1])
 
 
 def test_run_outlives_its_terminal(monkeypatch: pytest.MonkeyPatch):

@@ -13,17 +13,17 @@ from nest_model.next_set.system import load_system, names
 )
 def test_a_gpu_has_one_training_at_a_time(monkeypatch, gpu, limits):
     monkeypatch.setattr(executor, "has_gpu", lambda: gpu)
-    made = executor.exclusive_executor.executor_creation_fn(None)
-    assert made._tag_concurrency_limits == limits
+    run_executor = executor.exclusive_executor.executor_creation_fn(None)
+    assert run_executor._tag_concurrency_limits == limits
 
 
 def test_the_steps_that_train_by_torch_have_the_tag_and_no_other_step():
     graph = defs().resolve_asset_graph()
     steps = {key.to_user_string(): step for step in graph.assets_defs for key in step.keys}
-    tagged = {name for name, step in steps.items() if executor.TRAINING_TAG in step.op.tags}
+    steps_with_tag = {name for name, step in steps.items() if executor.TRAINING_TAG in step.op.tags}
 
     by_kind = {name for name in steps if "pytorch" in graph.get(dg.AssetKey(name)).kinds}
     yardsticks = {name for name in steps if name.endswith("_yardsticks")}
     of_backbone = {f"instacart_system_{name}" for name in names() if load_system(name).reads_backbone}
     assert yardsticks
-    assert tagged == by_kind | yardsticks | of_backbone
+    assert steps_with_tag == by_kind | yardsticks | of_backbone

@@ -241,9 +241,9 @@ def test_remote_host_without_tls_needs_the_plaintext_setting(
 @pytest.mark.long
 def test_run_that_lacked_a_salt_is_resumed_with_the_present_salt(cdm: Path, tmp_path: Path):
     first = ("--select", "pcornet_raw,pcornet_subjects")
-    broken = run("dagster", "asset", "materialize", *first, folder=tmp_path, NEST_PCORNET_DIR=str(cdm))
-    assert broken.returncode == 1
-    assert "NEST_PCORNET_DIR is set but NEST_SITE_SALT is not" in broken.output
+    first_run = run("dagster", "asset", "materialize", *first, folder=tmp_path, NEST_PCORNET_DIR=str(cdm))
+    assert first_run.returncode == 1
+    assert "NEST_PCORNET_DIR is set but NEST_SITE_SALT is not" in first_run.output
 
     resumed_run = run(
         "python", "-m", "assets.resume", folder=tmp_path, NEST_SITE_SALT="correct horse battery staple"

@@ -49,9 +49,9 @@ def materialize(package: Path, folder: Path, till: Path) -> str:
     """Materialize the source's assets up to its shards as a user does, and return its messages."""
     path = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
     command = ("dagster", "job", "execute", "-j", "shop_etl")
-    finished = run(*command, folder=folder, PYTHONPATH=path, CORNER_SHOP_CSV=str(till))
-    assert finished.returncode == 0, finished.output[-3_000:]
-    return finished.log
+    process = run(*command, folder=folder, PYTHONPATH=path, CORNER_SHOP_CSV=str(till))
+    assert process.returncode == 0, process.output[-3_000:]
+    return process.log
 
 
 def test_source_of_a_package_is_materialized(package, tmp_path):

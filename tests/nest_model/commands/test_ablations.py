@@ -23,8 +23,8 @@ def pretrain(world: World, out: Path, *flags: str) -> int:
     return main(["pretrain", *paths, f"--out={out}", "--model=tiny", "--epochs=2", "--threads=1", *flags])
 
 
-def finetune(world: World, pretrained: Path, out: Path, *flags: str) -> int:
-    paths = [f"--pretrained={pretrained}", f"--seqset={world.seqset}", f"--labels={world.labels}"]
+def finetune(world: World, base: Path, out: Path, *flags: str) -> int:
+    paths = [f"--pretrained={base}", f"--seqset={world.seqset}", f"--labels={world.labels}"]
     places = [f"--out={out}", f"--predictions={out / 'report' / 'predictions.parquet'}"]
     return main(["finetune", *paths, *places, "--epochs=2", "--threads=1", *flags])
 
@@ -45,19 +45,17 @@ def probabilities(file: Path) -> np.ndarray:
     [("--set-wise=mean_pool", 4, {"set_wise": "mean_pool"}), ("--cross-set=false", 3, {"cross_set": False})],
 )
 def test_an_ablation_is_pretrained_fine_tuned_and_asked(world, tmp_path, flag, layers, field):
-    pretrained, model = tmp_path / "pretrained", tmp_path / "model"
-    assert pretrain(world, pretrained, flag, f"--layers={layers}") == 0
-    assert finetune(world, pretrained, model) == 0
+    base, model = tmp_path / "pretrained", tmp_path / "model"
+    assert pretrain(world, base, flag, f"--layers={layers}") == 0
+    assert finetune(world, base, model) == 0
     assert predict(world, model, tmp_path / "again.parquet") == 0
 
     first = probabilities(model / "report" / "predictions.parquet")
     np.testing.assert_allclose(probabilities(tmp_path / "again.parquet"), first, atol=1e-6)
-    for folder in (pretrained, model):
+    for folder in (base, model):
         config = json.loads((folder / "config.json").read_text())["model"]
         assert config.items() >= (field | {"layers": layers}).items()
-    blocks = {
-        name.split(".")[2] for name in load_file(pretrained / "model.safetensors") if name[:6] == "layers"
-    }
+    blocks = {name.split(".")[2] for name in load_file(base / "model.safetensors") if name[:6] == "layers"}
     assert len(blocks) == 1
     assert "attention" not in json.loads((model / "metrics.json").read_text())
 
@@ -70,22 +68,22 @@ def pretrained_folder(world, tmp_path_factory) -> Path:
 
 
 def test_a_shuffled_past_is_remembered_by_the_model_and_shuffled_again(world, pretrained_folder, tmp_path):
-    plain, shuffled = tmp_path / "plain", tmp_path / "shuffled"
+    plain, with_shuffle = tmp_path / "plain", tmp_path / "shuffled"
     assert finetune(world, pretrained_folder, plain, "--seed=7") == 0
-    assert finetune(world, pretrained_folder, shuffled, "--seed=7", "--shuffle-sets") == 0
-    assert predict(world, shuffled, tmp_path / "again.parquet") == 0
+    assert finetune(world, pretrained_folder, with_shuffle, "--seed=7", "--shuffle-sets") == 0
+    assert predict(world, with_shuffle, tmp_path / "again.parquet") == 0
 
-    scores = probabilities(shuffled / "report" / "predictions.parquet")
+    scores = probabilities(with_shuffle / "report" / "predictions.parquet")
     np.testing.assert_allclose(probabilities(tmp_path / "again.parquet"), scores, atol=1e-6)
     seeds = [
         json.loads((folder / "config.json").read_text())["model"]["shuffle_seed"]
-        for folder in (pretrained_folder, plain, shuffled)
+        for folder in (pretrained_folder, plain, with_shuffle)
     ]
     assert seeds == [None, None, 7]
-    cards = [(folder / "README.md").read_text() for folder in (plain, shuffled)]
+    cards = [(folder / "README.md").read_text() for folder in (plain, with_shuffle)]
     assert ["trade their contents at random (seed 7)" in card for card in cards] == [False, True]
-    _in_order(shuffled)
-    assert predict(world, shuffled, tmp_path / "in_order.parquet") == 0
+    _in_order(with_shuffle)
+    assert predict(world, with_shuffle, tmp_path / "in_order.parquet") == 0
     assert np.abs(probabilities(tmp_path / "in_order.parquet") - scores).max() > 1e-4
 
 

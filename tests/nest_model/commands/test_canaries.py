@@ -102,12 +102,12 @@ def test_a_canary_in_the_target_moves_no_logit_and_one_before_it_does(system, ki
     def is_target(row: dict) -> bool:
         return row["encounter_id"] in last
 
-    hidden = with_canary(world, tmp_path / "hidden", kind=kind, hours=hours, is_wanted=is_target)
-    seen = with_canary(world, tmp_path / "seen", kind=LABORATORY, hours=1, is_wanted=is_target)
+    unread_canary = with_canary(world, tmp_path / "hidden", kind=kind, hours=hours, is_wanted=is_target)
+    visible_canary = with_canary(world, tmp_path / "seen", kind=LABORATORY, hours=1, is_wanted=is_target)
 
     expected = logits(world, world, system)
-    assert torch.equal(logits(hidden, world, system), expected)
-    assert not torch.equal(logits(seen, world, system), expected)
+    assert torch.equal(logits(unread_canary, world, system), expected)
+    assert not torch.equal(logits(visible_canary, world, system), expected)
 
 
 def weights_after(world: World, system: str, out) -> dict[str, torch.Tensor]:
@@ -143,8 +143,8 @@ def test_labels_and_events_of_test_and_validation_patients_change_no_weight(syst
 
     expected = weights_after(world, system, tmp_path / "as_is")
     weights, of_training = (
-        weights_after(changed, system, tmp_path / name)
-        for name, changed in (("changed", other), ("flipped", training))
+        weights_after(each, system, tmp_path / name)
+        for name, each in (("changed", other), ("flipped", training))
     )
 
     assert all(torch.equal(weights[name], value) for name, value in expected.items())

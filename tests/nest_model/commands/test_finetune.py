@@ -353,9 +353,9 @@ def test_list_head_starts_at_the_log_odds_of_training_rows(world, pretrained_mod
     write_labels(file, rows, split, label_type="list", classes=("absent", "present"))
     labels, seqsets = Labels.read(file), SeqSets.read(world.seqset)
     encoder, _ = load_pretrained(pretrained_model, vocab_sha256=seqsets.vocab_sha256)
-    untrained = FineTuning(labels, seqsets, encoder, RECIPE, runtime(tmp_path)).module
+    module = FineTuning(labels, seqsets, encoder, RECIPE, runtime(tmp_path)).module
     rare = 0.5 / (np.count_nonzero(labels.split == "train") + 1)
-    assert untrained.head.out.bias.sigmoid().tolist() == pytest.approx([rare, rare])
+    assert module.head.out.bias.sigmoid().tolist() == pytest.approx([rare, rare])
 
 
 def test_average_precision_leaves_out_a_class_that_does_not_vary():

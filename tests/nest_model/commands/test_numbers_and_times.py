@@ -43,7 +43,7 @@ def world(tmp_path_factory) -> World:
 
 
 @pytest.fixture(scope="module")
-def pretrained(world, tmp_path_factory) -> Path:
+def pretrained_model(world, tmp_path_factory) -> Path:
     return pretrain_one_epoch(world, tmp_path_factory.mktemp("pretrained"))
 
 
@@ -74,23 +74,23 @@ def write_outcome(world: World, layout: Layout, label_type: str) -> Path:
 
 
 @pytest.fixture(scope="module", params=["number", "time"])
-def layout(request, world, pretrained, tmp_path_factory) -> Layout:
+def layout(request, world, pretrained_model, tmp_path_factory) -> Layout:
     """Return a data folder with a task's labels and its NEST."""
     layout = Layout(tmp_path_factory.mktemp(request.param))
     labels = write_outcome(world, layout, request.param)
     places = {"out": layout.model(f"{COHORT}_nest"), "predictions": predictions_of(layout, "nest")}
-    finetune_small(world, pretrained, layout.root, RECIPE, labels=labels, **places)
+    finetune_small(world, pretrained_model, layout.root, RECIPE, labels=labels, **places)
     return layout
 
 
 @pytest.fixture(scope="module")
-def full_layout(layout, world, pretrained) -> Layout:
+def full_layout(layout, world, pretrained_model) -> Layout:
     """Return the same folder with the audit and the other models."""
     common = {"labels": layout.labels(COHORT), "seqset": world.seqset, "vocab": world.vocab}
     common |= {"seed": 42, "telemetry": Telemetry(layout.root / "telemetry")}
-    boosted, others = layout.model(f"{COHORT}_lightgbm"), layout.model(f"{COHORT}_yardsticks")
-    lightgbm.run(**common, out=boosted, predictions=predictions_of(layout, "lightgbm"))
-    models = {"pretrained_model": pretrained, "lightgbm_model": boosted, "yardstick_set": "all"}
+    lightgbm_model, others = layout.model(f"{COHORT}_lightgbm"), layout.model(f"{COHORT}_yardsticks")
+    lightgbm.run(**common, out=lightgbm_model, predictions=predictions_of(layout, "lightgbm"))
+    models = {"pretrained_model": pretrained_model, "lightgbm_model": lightgbm_model, "yardstick_set": "all"}
     yardsticks.run(**common, **models, out=others, predictions=predictions_of(layout, "yardsticks"))
     audit.run(**common, out=layout.leak_audit(COHORT).parent)
     return layout

@@ -95,11 +95,11 @@ def test_a_last_set_that_is_left_out_changes_nothing_in_the_weights(world, finis
         if row["set_index"] == last[row["subject_id"]]:
             row["tokens"] = [min(row["tokens"])] * len(row["tokens"])
 
-    changed = copy_world(world, tmp_path / "world", change)
+    other_world = copy_world(world, tmp_path / "world", change)
     before = train(world, tmp_path / "before", leave_out_last_set=True)
 
-    assert train(changed, tmp_path / "changed", leave_out_last_set=True) == before
-    assert train(changed, tmp_path / "whole") != weights(finished_run)
+    assert train(other_world, tmp_path / "changed", leave_out_last_set=True) == before
+    assert train(other_world, tmp_path / "whole") != weights(finished_run)
     config = json.loads((tmp_path / "changed" / "config.json").read_text())
     assert config["training"]["leave_out_last_set"] is True
     assert "leave_out_last_set" not in (finished_run / "config.json").read_text()

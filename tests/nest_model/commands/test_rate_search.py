@@ -38,7 +38,7 @@ def pretrained_model(world, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def searched(world, pretrained_model, tmp_path_factory) -> Path:
+def search(world, pretrained_model, tmp_path_factory) -> Path:
     return finetune_small(world, pretrained_model, tmp_path_factory.mktemp("searched"), SEARCH)
 
 
@@ -50,17 +50,17 @@ def metrics_of(model: Path) -> dict:
     return json.loads((model / "metrics.json").read_text())
 
 
-def test_search_takes_the_best_rate_and_lists_every_trial(world, pretrained_model, searched, tmp_path):
-    metrics = metrics_of(searched)
+def test_search_takes_the_best_rate_and_lists_every_trial(world, pretrained_model, search, tmp_path):
+    metrics = metrics_of(search)
     trials = metrics["trials"]
     assert [trial["learning_rate"] for trial in trials] == [RATE * factor for factor in FACTORS]
     assert trials[2] == {"learning_rate": RATE * 1e35, "failure": "the loss was not finite"}
     precision = [trial["val_average_precision"] for trial in trials[:2]]
     assert precision[1] > precision[0]
     assert metrics["recipe"]["learning_rate"] == RATE
-    assert weights(searched) == weights(finetune_small(world, pretrained_model, tmp_path, RECIPE))
-    assert "best of 3 on the validation subjects" in (searched / "README.md").read_text()
-    assert not (searched / "state").exists()
+    assert weights(search) == weights(finetune_small(world, pretrained_model, tmp_path, RECIPE))
+    assert "best of 3 on the validation subjects" in (search / "README.md").read_text()
+    assert not (search / "state").exists()
 
 
 def test_search_goes_beyond_the_end_of_its_grid_while_that_is_best(world, pretrained_model, tmp_path):
@@ -98,16 +98,16 @@ def test_rate_beyond_is_as_far_as_the_last_step_of_the_grid(objectives, beyond):
 @pytest.mark.parametrize(
     "steps", [pytest.param(5, marks=pytest.mark.long), 50, pytest.param(70, marks=pytest.mark.long)]
 )
-def test_a_stopped_search_goes_on_to_the_same_bytes(world, pretrained_model, searched, tmp_path, steps):
+def test_a_stopped_search_goes_on_to_the_same_bytes(world, pretrained_model, search, tmp_path, steps):
     with pytest.raises(Stopped):
         finetune_small(world, pretrained_model, tmp_path, SEARCH, stop=StopAfter(steps))
 
-    resumed = finetune_small(world, pretrained_model, tmp_path, SEARCH)
-    assert weights(resumed) == weights(searched)
-    assert metrics_of(resumed) == metrics_of(searched)
+    second_search = finetune_small(world, pretrained_model, tmp_path, SEARCH)
+    assert weights(second_search) == weights(search)
+    assert metrics_of(second_search) == metrics_of(search)
 
 
-def test_test_labels_choose_no_rate(world, pretrained_model, searched, tmp_path):
+def test_test_labels_choose_no_rate(world, pretrained_model, search, tmp_path):
     table = pq.read_table(world.labels).to_pydict()
     splits = ["", *pq.read_table(world.subjects)["split"].to_pylist()]
     rows = [
@@ -119,15 +119,15 @@ def test_test_labels_choose_no_rate(world, pretrained_model, searched, tmp_path)
     write_labels(tmp_path / "labels.parquet", rows, splits)
     other = finetune_small(world, pretrained_model, tmp_path, SEARCH, labels=tmp_path / "labels.parquet")
 
-    assert metrics_of(other)["trials"] == metrics_of(searched)["trials"]
-    assert weights(other) == weights(searched)
-    assert metrics_of(other)["test"] != metrics_of(searched)["test"]
+    assert metrics_of(other)["trials"] == metrics_of(search)["trials"]
+    assert weights(other) == weights(search)
+    assert metrics_of(other)["test"] != metrics_of(search)["test"]
 
 
-def test_further_seeds_have_the_rate_of_the_first(world, pretrained_model, searched, tmp_path):
+def test_further_seeds_have_the_rate_of_the_first(world, pretrained_model, search, tmp_path):
     model = finetune_small(world, pretrained_model, tmp_path, SEARCH, seeds=(42, 7))
 
-    assert weights(model) == weights(searched)
+    assert weights(model) == weights(search)
     of_other_seed = metrics_of(model / "seeds" / "7")
     assert of_other_seed["recipe"]["learning_rate"] == RATE
     assert "trials" not in of_other_seed

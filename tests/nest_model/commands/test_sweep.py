@@ -32,13 +32,13 @@ def world(tmp_path_factory) -> World:
 
 
 @pytest.fixture(scope="module")
-def pretrained(world, tmp_path_factory) -> Path:
+def pretrained_model(world, tmp_path_factory) -> Path:
     return pretrain_one_epoch(world, tmp_path_factory.mktemp("pretrained"))
 
 
-def command(world: World, pretrained: Path, out: Path) -> list[str]:
+def command(world: World, pretrained_model: Path, out: Path) -> list[str]:
     paths = [
-        f"--pretrained={pretrained}",
+        f"--pretrained={pretrained_model}",
         f"--labels={world.labels}",
         f"--seqset={world.seqset}",
         f"--out={out}",
@@ -61,9 +61,9 @@ def written(out: Path) -> dict[str, tuple[bytes, int]]:
 
 
 @pytest.fixture(scope="module")
-def finished_sweep(world, pretrained, tmp_path_factory) -> Path:
+def finished_sweep(world, pretrained_model, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("sweep") / "out"
-    assert main(command(world, pretrained, out)) == 0
+    assert main(command(world, pretrained_model, out)) == 0
     return out
 
 
@@ -79,25 +79,27 @@ def test_the_best_point_has_the_greatest_validation_score(finished_sweep):
 
 
 @pytest.mark.long
-def test_labels_of_test_patients_choose_nothing(world, pretrained, finished_sweep, tmp_path):
+def test_labels_of_test_patients_choose_nothing(world, pretrained_model, finished_sweep, tmp_path):
     other = flip_labels(world, tmp_path / "flipped", "test")
-    assert main(command(other, pretrained, tmp_path / "out")) == 0
+    assert main(command(other, pretrained_model, tmp_path / "out")) == 0
     first, second = (
         json.loads((out / "sweep.json").read_text()) for out in (finished_sweep, tmp_path / "out")
     )
     assert first == second
 
 
-def test_a_finished_sweep_trains_nothing_again(world, pretrained, finished_sweep, capsys):
+def test_a_finished_sweep_trains_nothing_again(world, pretrained_model, finished_sweep, capsys):
     before = written(finished_sweep)
-    assert main(command(world, pretrained, finished_sweep)) == 0
+    assert main(command(world, pretrained_model, finished_sweep)) == 0
     assert written(finished_sweep) == before
     assert "The best by val_average_precision on validation patients" in capsys.readouterr().out
 
 
 @pytest.mark.long
-def test_a_killed_sweep_goes_on_and_ends_with_the_same_weights(world, pretrained, finished_sweep, tmp_path):
-    out, line = tmp_path / "out", command(world, pretrained, tmp_path / "out")
+def test_a_killed_sweep_goes_on_and_ends_with_the_same_weights(
+    world, pretrained_model, finished_sweep, tmp_path
+):
+    out, line = tmp_path / "out", command(world, pretrained_model, tmp_path / "out")
     process = subprocess.Popen([sys.executable, "-m", "nest_model", *line], stderr=subprocess.DEVNULL)
     while process.poll() is None and not written(out):
         time.sleep(0.02)
@@ -146,18 +148,20 @@ def test_losses_that_do_not_compare_are_refused(world, tmp_path, capsys):
     assert "sweep needs either" in capsys.readouterr().err
 
 
-def test_labels_that_cannot_be_learnt_are_one_error_before_any_training(world, pretrained, tmp_path, capsys):
+def test_labels_that_cannot_be_learnt_are_one_error_before_any_training(
+    world, pretrained_model, tmp_path, capsys
+):
     split = ["", *pq.read_table(world.subjects)["split"].to_pylist()]
     columns = pq.read_table(world.labels, columns=["subject_id", "index_encounter"]).to_pydict().values()
     write_labels(tmp_path / "labels.parquet", [(*row, 0, False) for row in zip(*columns, strict=True)], split)
-    line = [part for part in command(world, pretrained, tmp_path / "out") if "--labels" not in part]
+    line = [part for part in command(world, pretrained_model, tmp_path / "out") if "--labels" not in part]
     assert main([*line, f"--labels={tmp_path / 'labels.parquet'}"]) == 2
     (error,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
     assert "these labels cannot be learnt at any point: one class only in the train split" in error
     assert not (tmp_path / "out" / "points").exists()
 
 
-def test_a_sweep_of_which_no_loss_is_finite_says_so(world, pretrained, tmp_path, capsys):
-    line = [part for part in command(world, pretrained, tmp_path / "out") if part != GRID]
+def test_a_sweep_of_which_no_loss_is_finite_says_so(world, pretrained_model, tmp_path, capsys):
+    line = [part for part in command(world, pretrained_model, tmp_path / "out") if part != GRID]
     assert main([*line, "--grid=learning_rate=1e30,1e31"]) == 2
     assert "the loss of no point was finite" in capsys.readouterr().err

@@ -53,8 +53,8 @@ def test_a_system_is_pretrained_fine_tuned_and_asked(world, system, pretrained_f
     paths = [f"--seqset={world.seqset}", f"--labels={world.labels}"]
     places = [f"--pretrained={pretrained_folder}", f"--out={model}", f"--predictions={predictions}"]
     assert main(["finetune", *paths, *places, "--epochs=2", "--threads=1"]) == 0
-    asked = ["predict", f"--model={model}", f"--seqset={world.seqset}", f"--index={world.labels}"]
-    assert main([*asked, f"--out={tmp_path / 'again.parquet'}", "--threads=1"]) == 0
+    command = ["predict", f"--model={model}", f"--seqset={world.seqset}", f"--index={world.labels}"]
+    assert main([*command, f"--out={tmp_path / 'again.parquet'}", "--threads=1"]) == 0
 
     scores, again = (read_predictions(file) for file in (predictions, tmp_path / "again.parquet"))
     assert scores.model == again.model == f"mimic_made_up_{system}"

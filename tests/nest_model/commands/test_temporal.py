@@ -75,9 +75,9 @@ def with_flipped_labels(world: World, path: Path, *, later: bool) -> Path:
     table = pq.read_table(world.labels)
     is_later = (table["subject_id"].to_numpy() - 1) % 3 == 0
     is_learnt = np.array(table["split"].to_pylist()) != "test"
-    flipped = np.array(table["label"].to_pylist()) ^ (is_learnt & (is_later == later))
+    other_labels = np.array(table["label"].to_pylist()) ^ (is_learnt & (is_later == later))
     place = table.column_names.index("label")
-    pq.write_table(table.set_column(place, table.schema.field("label"), pa.array(flipped)), path)
+    pq.write_table(table.set_column(place, table.schema.field("label"), pa.array(other_labels)), path)
     return path
 
 
@@ -105,8 +105,8 @@ def test_labels_of_later_patients_change_nothing(world, tmp_path):
 def test_patients_of_one_period_have_a_reason_and_no_predictions(world, tmp_path, years, reason):
     run(world, tmp_path / "out")
     write_years(tmp_path / "years.parquet", years)
-    found = run(world, tmp_path / "out", years=tmp_path / "years.parquet")
-    assert found["reason"].startswith(reason.split(",")[0])
+    result = run(world, tmp_path / "out", years=tmp_path / "years.parquet")
+    assert result["reason"].startswith(reason.split(",")[0])
     last = json.loads((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()[-1])
     assert (last["event"], last["metrics"]) == ("result", {}), "a run waits for it"
     for model in temporal.MODELS:

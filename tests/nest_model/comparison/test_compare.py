@@ -23,11 +23,11 @@ def root(tmp_path_factory):
     """A source's folder with a pretrained model and two fine-tuned ones, laid out as a run leaves them."""
     root = tmp_path_factory.mktemp("source")
     world = make_world(root / "world", subjects=130)
-    pretrained = root / "models" / "pretrained"
-    pretrain_small(world, runtime(pretrained), pretrained, ONE_EPOCH)
+    pretrained_model = root / "models" / "pretrained"
+    pretrain_small(world, runtime(pretrained_model), pretrained_model, ONE_EPOCH)
     for name, recipe in (("slow", ONE_EPOCH), ("fast", ONE_EPOCH.with_changes(learning_rate=1e-2))):
         finetune_small(
-            world, pretrained, root / name, recipe, out=root / "models" / name,
+            world, pretrained_model, root / name, recipe, out=root / "models" / name,
             predictions=root / "reports" / name / "predictions.parquet",
         )  # fmt: skip
     return root

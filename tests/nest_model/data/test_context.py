@@ -54,13 +54,13 @@ def test_the_contents_of_earlier_sets_are_permuted_and_the_target_stays(seqsets)
     selection = histories(seqsets, [(1, 4), (2, 4), (3, 4)])
     orders = []
     for seed in range(20):
-        shuffled = shuffle_before_target(seqsets, selection, seed)
-        for shown in stays_shown(seqsets, shuffled):
-            assert sorted(shown) == [0, 1, 2, 3, 4]
-            assert shown[-1] == 4
-            orders.append(tuple(shown))
-        assert shuffled.event_counts.sum() == selection.event_counts.sum()
-        assert sorted(shuffled.events) == sorted(selection.events)
+        shuffle = shuffle_before_target(seqsets, selection, seed)
+        for order in stays_shown(seqsets, shuffle):
+            assert sorted(order) == [0, 1, 2, 3, 4]
+            assert order[-1] == 4
+            orders.append(tuple(order))
+        assert shuffle.event_counts.sum() == selection.event_counts.sum()
+        assert sorted(shuffle.events) == sorted(selection.events)
     assert len(set(orders)) > 15
 
 
@@ -76,10 +76,10 @@ def test_every_order_is_as_likely_as_any_other(seqsets):
 
 def test_places_keep_their_days_and_gaps_and_events_their_hours(seqsets):
     selection = histories(seqsets, [(1, 4), (2, 2)])
-    shuffled = shuffle_before_target(seqsets, selection, 0)
-    assert stays_shown(seqsets, shuffled) != stays_shown(seqsets, selection)
+    shuffle = shuffle_before_target(seqsets, selection, 0)
+    assert stays_shown(seqsets, shuffle) != stays_shown(seqsets, selection)
 
-    before, after = (pack(seqsets, part, CONFIG) for part in (selection, shuffled))
+    before, after = (pack(seqsets, part, CONFIG) for part in (selection, shuffle))
 
     assert torch.equal(before.days, after.days)
     assert torch.equal(before.gaps, after.gaps)
@@ -91,9 +91,9 @@ def test_places_keep_their_days_and_gaps_and_events_their_hours(seqsets):
 def test_a_patient_has_one_draw_for_all_prediction_times_and_in_any_company(seqsets):
     (full,) = stays_shown(seqsets, shuffle_before_target(seqsets, histories(seqsets, [(2, 4)]), 7))
     pairs = [(3, 4), (2, 3), (1, 1), (2, 4), (2, 2)]
-    shown = stays_shown(seqsets, shuffle_before_target(seqsets, histories(seqsets, pairs), 7))
-    assert shown[3] == full
-    for target, order in ((3, shown[1]), (2, shown[4])):
+    orders = stays_shown(seqsets, shuffle_before_target(seqsets, histories(seqsets, pairs), 7))
+    assert orders[3] == full
+    for target, order in ((3, orders[1]), (2, orders[4])):
         assert order == [index for index in full[:-1] if index < target] + [target]
 
 
@@ -108,19 +108,19 @@ def test_seeds_and_patients_differ(seqsets):
 def test_a_history_of_one_set_or_none_does_not_change(seqsets, target):
     selection = histories(seqsets, [(1, target)])
     for seed in range(10):
-        shuffled = shuffle_before_target(seqsets, selection, seed)
-        assert np.array_equal(shuffled.events, selection.events)
+        shuffle = shuffle_before_target(seqsets, selection, seed)
+        assert np.array_equal(shuffle.events, selection.events)
 
 
 def test_the_shuffle_shows_the_events_of_the_models_context_and_no_others(seqsets):
     selection = histories(seqsets, [(1, 4), (2, 3)])
-    limited, cut = limit_context(selection, max_sets=4, max_set_rows=3)
+    part, cut = limit_context(selection, max_sets=4, max_set_rows=3)
 
-    shuffled, same_cut = model_context(seqsets, selection, replace(CONFIG, shuffle_seed=3))
+    shuffle, same_cut = model_context(seqsets, selection, replace(CONFIG, shuffle_seed=3))
     plain, _ = model_context(seqsets, selection, CONFIG)
 
     assert same_cut == cut
-    assert np.array_equal(plain.events, limited.events)
-    assert not np.array_equal(shuffled.events, limited.events)
-    assert sorted(shuffled.events) == sorted(limited.events)
-    assert leak_count(seqsets, shuffled, Features(), np.full(2, 999 * DAY_US)) == 0
+    assert np.array_equal(plain.events, part.events)
+    assert not np.array_equal(shuffle.events, part.events)
+    assert sorted(shuffle.events) == sorted(part.events)
+    assert leak_count(seqsets, shuffle, Features(), np.full(2, 999 * DAY_US)) == 0

@@ -46,11 +46,11 @@ def test_masked_token_cannot_be_read_off_its_neighbours():
     """Of a stored set, rising by code, the row between two others has a code between theirs."""
     objective = MaskedTokens(ModelConfig.preset("tiny", 200, system="bert"))
     batch = batch_of(list(range(10, 190)), [0.0] * 180, [180])
-    masked = objective.corrupt(batch, Generator().manual_seed(0))
-    assert isinstance(masked, MaskedBatch)
+    masked_batch = objective.corrupt(batch, Generator().manual_seed(0))
+    assert isinstance(masked_batch, MaskedBatch)
     between, pairs = 0, 0
-    tokens = masked.batch.tokens.tolist()
-    for row, target in zip(masked.mlm_rows.tolist(), masked.mlm_targets.tolist(), strict=True):
+    tokens = masked_batch.batch.tokens.tolist()
+    for row, target in zip(masked_batch.mlm_rows.tolist(), masked_batch.mlm_targets.tolist(), strict=True):
         if (
             tokens[row] == MASK
             and 1 < row < len(tokens) - 1

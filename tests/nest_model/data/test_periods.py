@@ -29,7 +29,7 @@ def test_a_row_has_the_period_of_its_patient(tmp_path):
     file = tmp_path / "subject_years.parquet"
     table = pa.table({"subject_id": [2, 3, 5], "years": [FIRST, None, THIRD]})
     write_table(table, file, SUBJECT_YEARS, made_by="the test")
-    found = periods_of(file, np.array([5, 2, 4, 3, 9, 5]))
-    assert found.tolist() == [THIRD, FIRST, UNKNOWN, UNKNOWN, UNKNOWN, THIRD]
+    periods = periods_of(file, np.array([5, 2, 4, 3, 9, 5]))
+    assert periods.tolist() == [THIRD, FIRST, UNKNOWN, UNKNOWN, UNKNOWN, THIRD]
     assert periods_of(file, np.array([2, 3])) is None, "one period only"
     assert periods_of(tmp_path / "none.parquet", np.array([2])) is None

@@ -40,13 +40,13 @@ def test_prediction_sets_equal_a_case_worked_by_hand():
 def test_coverage_of_each_outcome_is_as_promised_over_many_draws():
     """The expected coverage is ⌈(n + 1)(1 − α)⌉ / (n + 1) for n calibration rows: 18 of 20 at α = 0.1, n = 19."""
     rng = np.random.default_rng(0)
-    covered = []
+    coverages = []
     for _ in range(400):
         test = drawn(40, rng)
         sets = prediction_sets(drawn(38, rng), test, 0.1)
         truth = test.truth[:, 0]
-        covered.append((sets[truth, 1].mean(), sets[~truth, 0].mean()))
-    assert np.mean(covered, axis=0) == pytest.approx([18 / 20, 18 / 20], abs=0.012)
+        coverages.append((sets[truth, 1].mean(), sets[~truth, 0].mean()))
+    assert np.mean(coverages, axis=0) == pytest.approx([18 / 20, 18 / 20], abs=0.012)
 
 
 def test_share_acted_on_and_its_error_equal_a_count_of_the_sets():
@@ -57,10 +57,10 @@ def test_share_acted_on_and_its_error_equal_a_count_of_the_sets():
         results = decisions(validation, test, groups)
     for one in results:
         sets = prediction_sets(validation, test, one["error"])
-        acted = sets.sum(axis=1) == 1
+        is_acted = sets.sum(axis=1) == 1
         wrong = sets[:, 1] != test.truth[:, 0]
-        assert one["acted"]["value"] == round(float(acted.mean()), 6)
-        assert one["error_among_acted"]["value"] == round(float(wrong[acted].mean()), 6)
+        assert one["acted"]["value"] == round(float(is_acted.mean()), 6)
+        assert one["error_among_acted"]["value"] == round(float(wrong[is_acted].mean()), 6)
         assert one["coverage"]["low"] < one["coverage"]["value"] < one["coverage"]["high"]
         with_outcome = next(group for group in one["groups"] if group["group"] == "with")
         assert with_outcome["coverage"]["value"] == round(float(sets[test.truth[:, 0], 1].mean()), 6)
@@ -79,8 +79,8 @@ def test_groups_that_the_page_withholds_have_no_coverage():
     validation, test = drawn(600, rng), drawn(2000, rng)
     groups = {"Sex": ["F" if place % 4 < 2 else "M" for place in range(2000)]}
     last = decisions(validation, test, groups, withheld_groups={"Sex": {"M"}})[-1]
-    shown = {group["group"]: group["coverage"]["value"] is not None for group in last["groups"]}
-    assert shown == {"F": True, "M": False}
+    has_coverage = {group["group"]: group["coverage"]["value"] is not None for group in last["groups"]}
+    assert has_coverage == {"F": True, "M": False}
 
 
 def test_nothing_is_calibrated_on_ten_patients_with_the_outcome():

@@ -57,10 +57,10 @@ class Reader:
         self.learn(True, is_with, coverage["with"])
         self.learn(False, is_without, coverage["without"])
         is_acted = is_with ^ is_without
-        acted = round(one["acted"]["value"] * len(self.truth))
-        self.sums.append((acted, [(True, is_acted), (False, is_acted)]))
-        if acted:
-            wrong = round(one["error_among_acted"]["value"] * acted)
+        rows_acted_on = round(one["acted"]["value"] * len(self.truth))
+        self.sums.append((rows_acted_on, [(True, is_acted), (False, is_acted)]))
+        if rows_acted_on:
+            wrong = round(one["error_among_acted"]["value"] * rows_acted_on)
             self.sums.append((wrong, [(True, is_acted & is_without), (False, is_acted & is_with)]))
 
     def learn_curves(self, part):
@@ -112,8 +112,8 @@ def test_each_part_between_cuts_has_no_patient_or_eleven_of_each_outcome(rows, p
         for has_outcome in (True, False):
             inside = (part == place) & (test.truth[:, 0] == has_outcome)
             assert len(np.unique(test.subject_id[inside])) not in range(1, 11)
-    ordered = part[np.argsort(test.probability[:, 0], kind="stable")]
-    assert (np.diff(ordered) >= 0).all()
+    part_by_score = part[np.argsort(test.probability[:, 0], kind="stable")]
+    assert (np.diff(part_by_score) >= 0).all()
 
 
 def test_the_first_of_two_cuts_that_are_too_close_stays():

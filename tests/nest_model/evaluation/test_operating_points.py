@@ -41,24 +41,24 @@ def test_measures_of_a_resample_equal_scikit_learn_on_its_rows():
 
     for place, draw in enumerate(resamples.draws):
         rows = np.repeat(np.arange(60), draw[subjects])
-        quiet, false, missed, true = confusion_matrix(truth[rows], alert[rows]).ravel()
-        assert scores["sensitivity"].samples[place] == pytest.approx(true / (true + missed))
-        assert scores["npv"].samples[place] == pytest.approx(quiet / (quiet + missed))
+        quiet, false, missed_outcomes, true = confusion_matrix(truth[rows], alert[rows]).ravel()
+        assert scores["sensitivity"].samples[place] == pytest.approx(true / (true + missed_outcomes))
+        assert scores["npv"].samples[place] == pytest.approx(quiet / (quiet + missed_outcomes))
         assert scores["alerts_per_100"].samples[place] == pytest.approx(100 * (true + false) / len(rows))
 
 
 @pytest.mark.parametrize("share", [0.8, 0.9])
 def test_threshold_is_the_highest_that_promises_its_sensitivity_of_new_patients(share):
     validation = drawn(400)
-    chosen = next(
+    threshold = next(
         one.value
         for one in thresholds_from(validation)
         if one.rule == f"{share:.0%}".replace("%", "\u00a0% sensitivity")
     )
     ill = validation.probability[validation.truth[:, 0], 0]
     # of one more than the validation patients with the outcome, as if the new one were missed
-    assert np.sum(ill >= chosen) + 1 >= share * (len(ill) + 1)
-    assert np.sum(ill > chosen) < share * (len(ill) + 1), "a step of the probabilities higher it is missed"
+    assert np.sum(ill >= threshold) + 1 >= share * (len(ill) + 1)
+    assert np.sum(ill > threshold) < share * (len(ill) + 1), "a step of the probabilities higher it is missed"
 
 
 def test_threshold_of_alerts_covers_its_share_of_validation_rows():

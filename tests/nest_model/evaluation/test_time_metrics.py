@@ -33,13 +33,13 @@ def drawn_rows(seed: int, rows: int):
 
 
 def naive_concordance(days, event, risk) -> float:
-    agreed, pairs = 0.0, 0
+    agreements, pairs = 0.0, 0
     for i in range(len(days)):
         for j in range(len(days)):
             if event[i] and (days[i] < days[j] or (days[i] == days[j] and not event[j])):
                 pairs += 1
-                agreed += 1.0 if risk[i] > risk[j] else 0.5 if risk[i] == risk[j] else 0.0
-    return agreed / pairs if pairs else np.nan
+                agreements += 1.0 if risk[i] > risk[j] else 0.5 if risk[i] == risk[j] else 0.0
+    return agreements / pairs if pairs else np.nan
 
 
 @given(SEEDS, st.integers(2, 14), st.integers(1, 4))
@@ -67,8 +67,8 @@ def naive_brier(days, event, probability, time) -> float:
     total = 0.0
     for day, has_event, alive in zip(days, event, probability, strict=True):
         if has_event and day <= time:
-            followed = kaplan_meier(days, ~event, np.array([day - 1e-9]))[0]
-            total += alive**2 / followed
+            share_in_follow_up = kaplan_meier(days, ~event, np.array([day - 1e-9]))[0]
+            total += alive**2 / share_in_follow_up
         elif day > time:
             total += (1 - alive) ** 2 / kaplan_meier(days, ~event, np.array([time]))[0]
     return total / len(days)

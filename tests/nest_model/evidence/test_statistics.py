@@ -7,9 +7,9 @@ from nest_model.evidence.statistics import bootstrap_p, holm, seeds_p
 
 
 def test_bootstrap_p_is_that_of_a_normal_with_the_resamples_spread():
-    resampled = np.array([-1.0, 1.0]) + 1.96 * np.sqrt(2)  # a standard error of √2
-    assert bootstrap_p(1.96 * np.sqrt(2), resampled) == pytest.approx(0.05, abs=1e-4)
-    assert bootstrap_p(0.0, resampled) == 1.0
+    differences = np.array([-1.0, 1.0]) + 1.96 * np.sqrt(2)  # a standard error of √2
+    assert bootstrap_p(1.96 * np.sqrt(2), differences) == pytest.approx(0.05, abs=1e-4)
+    assert bootstrap_p(0.0, differences) == 1.0
 
 
 def test_bootstrap_p_ignores_undefined_resamples_and_knows_no_spread():
@@ -19,8 +19,8 @@ def test_bootstrap_p_ignores_undefined_resamples_and_knows_no_spread():
 
 
 def test_a_clear_difference_stays_sure_among_a_hundred_questions():
-    resampled = np.random.default_rng(0).normal(0.2, 0.03, 1_000)
-    p = bootstrap_p(0.2, resampled)
+    differences = np.random.default_rng(0).normal(0.2, 0.03, 1_000)
+    p = bootstrap_p(0.2, differences)
     assert holm({number: p if number == 0 else 0.5 for number in range(100)})[0] < 0.05
 
 

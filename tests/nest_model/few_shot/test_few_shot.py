@@ -25,7 +25,7 @@ def world(tmp_path_factory) -> World:
 
 
 @pytest.fixture(scope="module")
-def pretrained(world, tmp_path_factory) -> Path:
+def pretrained_model(world, tmp_path_factory) -> Path:
     return pretrain_one_epoch(world, tmp_path_factory.mktemp("pretrained"))
 
 
@@ -34,21 +34,26 @@ def rows(labels: Labels, split: str | None = None) -> set[tuple[int, int]]:
     return set(zip(labels.subject_id[keep].tolist(), labels.encounter_id[keep].tolist(), strict=True))
 
 
-def command(world: World, pretrained: Path, out: Path, *more: str) -> list[str]:
-    paths = {"pretrained": pretrained, "labels": world.labels, "seqset": world.seqset, "vocab": world.vocab}
+def command(world: World, pretrained_model: Path, out: Path, *more: str) -> list[str]:
+    paths = {
+        "pretrained": pretrained_model,
+        "labels": world.labels,
+        "seqset": world.seqset,
+        "vocab": world.vocab,
+    }
     flags = [f"--{name}={path}" for name, path in (paths | {"out": out}).items()]
     return ["few-shot", *flags, "--device=cpu", "--threads=1", "--shots=2,8", "--draws=2", *more]
 
 
 def test_a_draw_is_balanced_in_training_and_validation_and_has_every_test_row(world):
     labels = Labels.read(world.labels)
-    drawn = shots(labels, 8, 0, 42)
-    truth = drawn.truth(("true",))[:, 0]
+    draw = shots(labels, 8, 0, 42)
+    truth = draw.truth(("true",))[:, 0]
 
     for split in ("train", "val"):
-        assert np.count_nonzero(truth & (drawn.split == split)) == 8
-        assert np.count_nonzero(~truth & (drawn.split == split)) == 8
-    assert rows(drawn, "test") == rows(labels, "test")
+        assert np.count_nonzero(truth & (draw.split == split)) == 8
+        assert np.count_nonzero(~truth & (draw.split == split)) == 8
+    assert rows(draw, "test") == rows(labels, "test")
 
 
 def test_fewer_shots_of_a_draw_are_among_more_and_draws_differ(world):
@@ -59,8 +64,8 @@ def test_fewer_shots_of_a_draw_are_among_more_and_draws_differ(world):
     assert rows(shots(labels, 10_000, 0, 42)) == rows(labels)
 
 
-def test_a_curve_rises_with_the_shots_and_is_written_as_page_and_table(world, pretrained, tmp_path):
-    assert main(command(world, pretrained, tmp_path / "out")) == 0
+def test_a_curve_rises_with_the_shots_and_is_written_as_page_and_table(world, pretrained_model, tmp_path):
+    assert main(command(world, pretrained_model, tmp_path / "out")) == 0
 
     content = json.loads((tmp_path / "out" / "few_shot.json").read_text())
     curves = content["curves"]
@@ -75,46 +80,46 @@ def test_a_curve_rises_with_the_shots_and_is_written_as_page_and_table(world, pr
 
 
 @pytest.mark.long
-def test_flipped_test_labels_flip_the_score_and_change_no_model(world, pretrained, tmp_path):
+def test_flipped_test_labels_flip_the_score_and_change_no_model(world, pretrained_model, tmp_path):
     """AUROC of the same ranking with every outcome exchanged is one minus it: no model has read a test label."""
-    flipped = flip_labels(world, tmp_path / "flipped", "test")
+    other_world = flip_labels(world, tmp_path / "flipped", "test")
     values = []
-    for number, place in enumerate((world, flipped)):
+    for number, place in enumerate((world, other_world)):
         out = tmp_path / str(number)
-        assert main(command(place, pretrained, out, "--systems=logistic,lightgbm")) == 0
+        assert main(command(place, pretrained_model, out, "--systems=logistic,lightgbm")) == 0
         curves = json.loads((out / "few_shot.json").read_text())["curves"]
         values.append([cell["auroc"]["value"] for curve in curves.values() for cell in curve.values()])
     np.testing.assert_allclose(np.array(values[0]) + np.array(values[1]), 1, atol=2e-6)
 
 
 @pytest.mark.long
-def test_nest_is_fine_tuned_on_every_draw_once(world, pretrained, tmp_path):
-    line = command(world, pretrained, tmp_path / "out", "--systems=nest")
+def test_nest_is_fine_tuned_on_every_draw_once(world, pretrained_model, tmp_path):
+    line = command(world, pretrained_model, tmp_path / "out", "--systems=nest")
     assert main(line) == 0
     models = sorted(path.parent.name for path in (tmp_path / "out").glob("nest/*/model.safetensors"))
     assert models == ["2_0", "2_1", "8_0", "8_1", "all_0"]
-    written = [
-        path.stat().st_mtime_ns for path in sorted((tmp_path / "out").glob("nest/*/model.safetensors"))
-    ]
+    logs = [path.stat().st_mtime_ns for path in sorted((tmp_path / "out").glob("nest/*/model.safetensors"))]
 
     assert main(line) == 0
 
     again = [path.stat().st_mtime_ns for path in sorted((tmp_path / "out").glob("nest/*/model.safetensors"))]
-    assert again == written
+    assert again == logs
 
 
-def test_a_task_of_several_classes_and_an_unknown_system_are_refused(world, pretrained, tmp_path, capsys):
-    assert main(command(world, pretrained, tmp_path / "a", "--systems=logistc")) == 2
+def test_a_task_of_several_classes_and_an_unknown_system_are_refused(
+    world, pretrained_model, tmp_path, capsys
+):
+    assert main(command(world, pretrained_model, tmp_path / "a", "--systems=logistc")) == 2
     assert "do you mean 'logistic'" in capsys.readouterr().err
     other = World(tmp_path)
     write_labels(other.labels, [(1, 10, 0, "I")], ["train", "train"], label_type="class", classes=("I",))
-    paths = command(world, pretrained, tmp_path / "b")
+    paths = command(world, pretrained_model, tmp_path / "b")
     assert main([*paths, f"--labels={other.labels}"]) == 2
     assert "needs a yes-or-no task" in capsys.readouterr().err
 
 
 def test_labels_that_teach_nothing_and_rows_without_a_common_token_are_refused(
-    world, pretrained, tmp_path, capsys
+    world, pretrained_model, tmp_path, capsys
 ):
     table = Labels.read(world.labels)
     _, first = np.unique(table.subject_id, return_index=True)
@@ -128,6 +133,6 @@ def test_labels_that_teach_nothing_and_rows_without_a_common_token_are_refused(
         other = World(tmp_path / name)
         rows = [(*stay, *more) for stay, *more in zip(stays, starts, answers, strict=True)]
         write_labels(other.labels, rows, splits)
-        paths = command(world, pretrained, tmp_path / "out")
+        paths = command(world, pretrained_model, tmp_path / "out")
         assert main([*paths, f"--labels={other.labels}", "--systems=lightgbm"]) == 2
         assert message in capsys.readouterr().err

@@ -148,10 +148,10 @@ def test_later_rows_change_earlier_ones_only_if_attention_is_not_causal(dtype, c
     lengths = [9, 7, 9, 600]
     rows = [part.detach().to(dtype) for part in _rows(lengths)]
     is_later = torch.cat([torch.arange(length) > length // 2 for length in lengths])
-    changed = [torch.where(is_later[:, None, None], 3 * part + 1, part) for part in rows]
+    other_rows = [torch.where(is_later[:, None, None], 3 * part + 1, part) for part in rows]
     plan = plan_attention(offsets(torch.tensor(lengths)), causal=causal)
 
-    outputs, others = plan.attend(*rows)[~is_later], plan.attend(*changed)[~is_later]
+    outputs, others = plan.attend(*rows)[~is_later], plan.attend(*other_rows)[~is_later]
 
     assert torch.equal(outputs, others) is causal
 

@@ -48,9 +48,9 @@ def test_readout_equals_the_padded_reference_with_gradients(sizes, config, reado
         torch.testing.assert_close(gradient, of_plain, **near, msg=name)
 
 
-@pytest.mark.parametrize("merged", [True, False])
-def test_readout_mean_pool_counts_an_event_as_often_as_it_occurs(merged):
-    shortcuts = dataclasses.replace(CONFIG.shortcuts, merged_duplicates=merged)
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_readout_mean_pool_counts_an_event_as_often_as_it_occurs(is_merged):
+    shortcuts = dataclasses.replace(CONFIG.shortcuts, merged_duplicates=is_merged)
     config = dataclasses.replace(CONFIG, readout="mean_pool", set_position=None, shortcuts=shortcuts)
     model, batch = seeded_model(config), ragged_batch([[2, 3], [4, 0]])
     batch = dataclasses.replace(batch, tokens=torch.tensor([CLS, 7, 9, CLS, 5, 8, 5, CLS, 6, 7, 8, 9, CLS]))
@@ -117,8 +117,8 @@ def test_readout_changes_of_values_are_per_item():
 
     change = read_out(model, batch)[0, 10]
 
-    embedded = model.embedding.weight
-    torch.testing.assert_close(change, (embedded[9] + embedded[5]) / 2 - embedded[5], **CLOSE)
+    embedding = model.embedding.weight
+    torch.testing.assert_close(change, (embedding[9] + embedding[5]) / 2 - embedding[5], **CLOSE)
 
 
 def test_readout_item_drift_is_0_for_single_values():

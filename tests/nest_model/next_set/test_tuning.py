@@ -18,7 +18,7 @@ from tests.support.factories.shops import Shopper, write_shop
 class Choice(Options):
     product: int = 1
     score: float = 0.0
-    unused: str = "a"
+    mark: str = "a"
 
 
 class ListsOneProduct(Recommender):
@@ -35,7 +35,7 @@ class OneProduct(System):
     title = "One product"
     about = "Recommends one product to everybody."
     Options = Choice
-    search: ClassVar = {"product": (1, 2, 3), "unused": ("a", "b", "c", "d")}
+    search: ClassVar = {"product": (1, 2, 3), "mark": ("a", "b", "c", "d")}
     fits: ClassVar[list[dict[str, Any]]] = []
 
     def fit(self, data: LearningData, validation: Questions | None, seed: int) -> ListsOneProduct:
@@ -77,7 +77,7 @@ def search(
 
 def test_first_point_is_the_defaults_and_none_repeats():
     search_points = points(OneProduct, {}, 6, 3)
-    assert search_points[0] == {"product": 1, "score": 0.0, "unused": "a"}
+    assert search_points[0] == {"product": 1, "score": 0.0, "mark": "a"}
     assert len(search_points) == 6
     assert len({tuple(point.values()) for point in search_points}) == 6
     assert search_points != points(OneProduct, {}, 6, 4)
@@ -92,10 +92,10 @@ def test_every_combination_is_tried_if_there_are_no_more_than_points(count: int,
 def test_fixed_option_is_in_every_point_and_not_varied():
     search_points = points(OneProduct, {"product": 7}, 50, 0)
     assert {point["product"] for point in search_points} == {7}
-    assert next(point["unused"] for point in search_points) == "a"
+    assert next(point["mark"] for point in search_points) == "a"
     assert len(search_points) == 4
-    assert points(OneProduct, {"product": 7, "unused": "z"}, 50, 0) == [
-        {"product": 7, "score": 0.0, "unused": "z"}
+    assert points(OneProduct, {"product": 7, "mark": "z"}, 50, 0) == [
+        {"product": 7, "score": 0.0, "mark": "z"}
     ]
 
 

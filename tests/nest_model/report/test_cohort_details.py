@@ -228,9 +228,9 @@ def test_earlier_diagnoses_are_those_before_the_prediction(tmp_path):
     ids = np.arange(60)
     labels = Labels(task, ids, ids, np.full(60, 2 * day), None, np.full(60, "train", dtype=object))
 
-    (found,) = earlier_diagnoses(layout, labels, [np.ones(60, dtype=bool)])
-    assert found[0] == "I10"
-    assert found[1].tolist() == [subject % 2 == 1 for subject in range(60)]
+    (diagnosis,) = earlier_diagnoses(layout, labels, [np.ones(60, dtype=bool)])
+    assert diagnosis[0] == "I10"
+    assert diagnosis[1].tolist() == [subject % 2 == 1 for subject in range(60)]
     few = np.arange(60) < 20  # ten of them have I10
     assert earlier_diagnoses(layout, labels, [few, ~few]) == []
 
@@ -240,19 +240,19 @@ def with_earlier_models(layout: Layout, noise: float, *, has_other_labels: bool 
     write_json(layout.model(f"{COHORT}_yardsticks") / "temporal.json", {"earlier": ["2008 - 2010"]})
     rng = np.random.default_rng(0)
     for model in ("lightgbm", "probe"):
-        found = read_predictions(predictions_path(layout, COHORT, model))
-        is_later = (found.subject_id - made_up.FIRST_SUBJECT) % 3 > 0
+        predictions = read_predictions(predictions_path(layout, COHORT, model))
+        is_later = (predictions.subject_id - made_up.FIRST_SUBJECT) % 3 > 0
         odds = (
-            np.log(found.probability / (1 - found.probability))
-            + noise * rng.normal(size=found.probability.shape) * is_later[:, None]
+            np.log(predictions.probability / (1 - predictions.probability))
+            + noise * rng.normal(size=predictions.probability.shape) * is_later[:, None]
         )
         made_up.write_predictions(
             earlier_predictions(predictions_path(layout, COHORT, "logistic"), model),
-            subject_id=found.subject_id,
-            encounter_id=found.encounter_id,
-            label=found.truth[:, 0] ^ has_other_labels,
+            subject_id=predictions.subject_id,
+            encounter_id=predictions.encounter_id,
+            label=predictions.truth[:, 0] ^ has_other_labels,
             probability=made_up.sigmoid(odds),
-            split=found.split,
+            split=predictions.split,
             model=model,
         )
 
@@ -268,13 +268,13 @@ def test_a_model_that_fails_on_later_patients_shows_its_decay(tmp_path):
     with_earlier_models(layout, noise=8, has_other_labels=True)
     assert "decay" not in periods(layout, COHORT, models), "of labels that have changed since"
     with_earlier_models(layout, noise=8)
-    found = periods(layout, COHORT, models)
-    assert [group["group"] for group in found["groups"]["nest"]] == [
+    content = periods(layout, COHORT, models)
+    assert [group["group"] for group in content["groups"]["nest"]] == [
         "2008 - 2010",
         "2011 - 2013",
         "2014 - 2016",
     ]
-    for one in found["decay"].values():
+    for one in content["decay"].values():
         assert one["loss"]["high"] < 0, "it is worse than the model trained on all years"
         assert one["loss"]["value"] == pytest.approx(
             one["later"]["value"] - one["all_years"]["value"], abs=2e-6
@@ -300,10 +300,10 @@ def test_cohort_page_has_its_sections_in_order_and_no_id(page):
 def test_checklist_answers_twenty_items_each_with_its_source(page):
     parts = page[2].split("\n**")[1:]
     assert [int(part.split(".")[0]) for part in parts] == list(range(1, 28)) == list(range(1, len(ITEMS) + 1))
-    answered = [part for part in parts if "\nFrom: " in part]
-    assert len(answered) >= 20
-    assert f"{len(answered)} of the 27 items" in page[2]
-    assert all(FOR_THE_AUTHORS in part for part in parts if part not in answered)
+    answers = [part for part in parts if "\nFrom: " in part]
+    assert len(answers) >= 20
+    assert f"{len(answers)} of the 27 items" in page[2]
+    assert all(FOR_THE_AUTHORS in part for part in parts if part not in answers)
 
 
 def item(checklist: str, number: int) -> str:
@@ -374,9 +374,9 @@ def test_stays_of_unknown_age_are_withheld_as_a_group_of_ages(tmp_path):
     age[np.arange(len(age)) % 9 < 4], age[:8] = np.nan, 0.5
     ages = pa.array(age, pa.float64(), mask=np.isnan(age))
     place = stays.schema.get_field_index("age_years")
-    changed = stays.set_column(place, stays.schema.field("age_years"), ages)
+    other_stays = stays.set_column(place, stays.schema.field("age_years"), ages)
     layout.encounters.unlink()
-    write_table(changed, layout.encounters, ENCOUNTERS, made_by="the test")
+    write_table(other_stays, layout.encounters, ENCOUNTERS, made_by="the test")
     write_cohort_report(layout.root, COHORT, tmp_path / "out", "default")
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
     table = metrics["details"]["characteristics"]["rows"]

@@ -370,11 +370,11 @@ def test_nest_is_scored_on_all_labels_and_on_lightgbm_labels(layout, tmp_path):
 
 def test_recalibration_and_net_benefit_are_for_binary_tasks_only(report):
     page, metrics = report
-    recalibrated = metrics["tasks"]["mimic_mortality"]["recalibrated"]
-    assert set(recalibrated["methods"]) == {"nest", "probe", "lightgbm"}
-    assert set(recalibrated["methods"].values()) <= {"temperature", "isotonic"}
+    recalibration = metrics["tasks"]["mimic_mortality"]["recalibrated"]
+    assert set(recalibration["methods"]) == {"nest", "probe", "lightgbm"}
+    assert set(recalibration["methods"].values()) <= {"temperature", "isotonic"}
     assert (
-        recalibrated["models"]["nest"]["rows"]
+        recalibration["models"]["nest"]["rows"]
         == metrics["tasks"]["mimic_mortality"]["models"]["nest"]["rows"]
     )
     assert "recalibrated" not in metrics["tasks"]["mimic_icd_chapter"]

@@ -274,8 +274,8 @@ def test_members_of_random_cohorts_agree_with_sql(seed, tmp_path_factory):
     random, folder = Random(seed), tmp_path_factory.mktemp("cohorts")
     tables, rules = world(random), PRESETS["default"]
     for name, require in (("inner", []), ("outer", inside("inner"))):
-        made = spec(random)
-        file(folder, name, **made | {"cohort": name, "require": [*made["require"], *require]})
+        random_spec = spec(random)
+        file(folder, name, **random_spec | {"cohort": name, "require": [*random_spec["require"], *require]})
     cohort = parse_cohort(folder / "outer.yaml")
     inner = CohortSql(cohort.inner["inner"].normalized(), *tables, rules.clock)
     outer = CohortSql(cohort.normalized(), *tables, rules.clock, members={"inner": inner.index_ids})

@@ -59,9 +59,9 @@ def test_death_with_a_value_other_than_true_shows_the_right_form():
 def test_deaths_of_mimic_are_followed_for_a_year_after_the_last_stay(source, short):
     changes = {"source": source, "outcome": {"died": True, "within": "1 year"}}
     cohort = parse(changes)
-    made = tables([subject(1)], [INDEX, LAST | {"start": T + DAY, "end": T + 2 * DAY}], [], cohort)
-    made = replace(made, death_follow_up_days=sources()[source].death_follow_up_days)
-    assert derive(cohort, made, PRESETS["default"]).short_follow_up == short
+    source_tables = tables([subject(1)], [INDEX, LAST | {"start": T + DAY, "end": T + 2 * DAY}], [], cohort)
+    source_tables = replace(source_tables, death_follow_up_days=sources()[source].death_follow_up_days)
+    assert derive(cohort, source_tables, PRESETS["default"]).short_follow_up == short
 
 
 FIRST = {"any_event": "heart", "first_ever": True, "within": "30 days"}

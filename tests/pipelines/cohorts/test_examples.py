@@ -83,8 +83,8 @@ def _codes(random: Random, cohort: Cohort, rates: dict[str, float], number: int,
         code = random.choice(patterns).removesuffix("*")
         if random.random() < rates[name]:
             row = diagnosis(number, code, code, vocab="name" if vocab == "atc" else vocab, rank=2, of=of)
-            measured = {"value": random.choice([4.0, 6.0]), "unit": "mEq/L"} if vocab == "itemid" else {}
-            rows.append(row | {"kind": KIND.get(vocab, "DX")} | measured)
+            measurement = {"value": random.choice([4.0, 6.0]), "unit": "mEq/L"} if vocab == "itemid" else {}
+            rows.append(row | {"kind": KIND.get(vocab, "DX")} | measurement)
     return rows
 
 

@@ -74,14 +74,14 @@ def test_numbers_of_random_cohorts_agree_with_sql(preset, seed):
 
 def test_random_numbers_are_of_both_kinds_and_lose_rows_at_each_step():
     """If every stay had a value in the window, or none, agreement would mean little."""
-    dropped = dict.fromkeys(("in the window", "still in the stay"), 0)
+    losses = dict.fromkeys(("in the window", "still in the stay"), 0)
     for seed in range(10):
         _, _, labels, _ = derive_both(seed, "paper", number_spec)  # whose clock keeps who left before
         for step in labels.steps:
-            for words in dropped:
-                dropped[words] += step.dropped if words in step.step else 0
+            for words in losses:
+                losses[words] += step.dropped if words in step.step else 0
         assert labels.label_type == "number"
-    assert all(dropped.values()), dropped
+    assert all(losses.values()), losses
 
 
 @pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
@@ -119,7 +119,7 @@ def death_spec(random: Random) -> dict:
 
 @pytest.mark.parametrize("follow_up_days", [10, pytest.param(40, marks=pytest.mark.long)])
 def test_times_to_death_agree_with_sql_where_deaths_are_known_for_longer(follow_up_days):
-    seen = set()
+    outcomes = set()
     for seed in range(8):
         tables, rules = world(Random(seed)), PRESETS["default"]
         cohort = random_case(Random(seed), death_spec)
@@ -127,10 +127,10 @@ def test_times_to_death_agree_with_sql_where_deaths_are_known_for_longer(follow_
         labels = derive(cohort, Tables(*frames, cohort.codes, None, follow_up_days), rules)
         sql = CohortSql(cohort.normalized(), *tables, rules.clock, death_follow_up_days=follow_up_days)
         assert labels.rows.rows() == sql.labels
-        seen |= {row["event"] for row in labels.rows["label"]}
+        outcomes |= {row["event"] for row in labels.rows["label"]}
         ends = labels.times_days
         assert list(ends) == sorted(set(ends))
-    assert seen == {False, True}
+    assert outcomes == {False, True}
 
 
 @pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
@@ -159,10 +159,10 @@ def test_labels_and_attrition_of_very_many_cohorts_agree_with_sql(preset, seed):
 
 def without_other_requirements(random):
     """Return a file with most rows, so that few files show every outcome."""
-    made = spec(random)
-    return made | {
+    random_spec = spec(random)
+    return random_spec | {
         "index": {"encounter": {}},
-        "require": [item for item in made["require"] if "still there" in item],
+        "require": [item for item in random_spec["require"] if "still there" in item],
     }
 
 

@@ -277,10 +277,10 @@ def test_existing_mappings_are_not_fetched_again(site: LoopbackSite, tmp_path: P
 
 
 def test_existing_mapping_table_is_kept_and_cms_text_not_fetched(site: LoopbackSite, tmp_path: Path):
-    laid = tmp_path / "icd_cm_9_to_10_mapping.csv"
-    laid.write_text("icd_9,icd_10\n0010,A000\n")
+    own_file = tmp_path / "icd_cm_9_to_10_mapping.csv"
+    own_file.write_text("icd_9,icd_10\n0010,A000\n")
     files = crosswalks_of(site, tmp_path).files
-    assert files["icd_cm_9_to_10_mapping"] == laid
+    assert files["icd_cm_9_to_10_mapping"] == own_file
     assert files["icd_pcs_9_to_10_mapping"].name == "gem_i9pcs.txt"
     assert CM not in [path for path, _ in site.requests]
 

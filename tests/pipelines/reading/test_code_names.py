@@ -93,10 +93,10 @@ def test_a_dictionary_that_cannot_be_read_costs_its_names_and_one_sentence(names
 def test_a_dictionary_that_is_there_twice_is_not_read(names_of, tmp_path: Path):
     (tmp_path / "d_labitems.csv").write_text(ITEMS)
     (tmp_path / "d_labitems.csv.gz").write_bytes(gzip.compress(ITEMS.encode()))
-    found = find_dictionaries([tmp_path])
-    assert not found.files
-    assert len(found.warnings) == 1
-    assert "found 2 times" in found.warnings[0]
+    dictionaries = find_dictionaries([tmp_path])
+    assert not dictionaries.files
+    assert len(dictionaries.warnings) == 1
+    assert "found 2 times" in dictionaries.warnings[0]
 
 
 def test_unusable_rows_are_counted_in_one_sentence(names_of):

@@ -303,9 +303,9 @@ def _wait_for(condition: Callable[[], bool]) -> None:
 def test_killed_worker_gives_a_clear_message(tmp_path: Path, monkeypatch):
     class Killed(ProcessPoolExecutor):
         def submit(self, *_: object, **__: object) -> Future:
-            broken: Future = Future()
-            broken.set_exception(BrokenProcessPool("a process was terminated abruptly"))
-            return broken
+            future: Future = Future()
+            future.set_exception(BrokenProcessPool("a process was terminated abruptly"))
+            return future
 
     monkeypatch.setattr(processes, "ProcessPoolExecutor", Killed)
     with pytest.raises(InputError, match=r"2 workers was killed.*fewer workers"):

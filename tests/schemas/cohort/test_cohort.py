@@ -567,12 +567,12 @@ def test_cohort_on_a_source_without_tables_lists_the_sources(tmp_path):
 
 def test_title_and_thresholds_change_neither_hash_nor_normal_form():
     plain = parse_text(MORTALITY, file="a.yaml")
-    shown = parse_text(MORTALITY + "title: Death in hospital\nthresholds: [0.1, 0.25]\n", file="b.yaml")
-    assert (shown.title, shown.thresholds) == ("Death in hospital", (0.1, 0.25))
-    assert shown.sha256 == plain.sha256
-    assert shown.normalized() == plain.normalized()
-    assert in_english(shown)[0] == "mortality: Death in hospital: death in the stay"
-    assert in_english(shown)[1:] == in_english(plain)[1:]
+    titled = parse_text(MORTALITY + "title: Death in hospital\nthresholds: [0.1, 0.25]\n", file="b.yaml")
+    assert (titled.title, titled.thresholds) == ("Death in hospital", (0.1, 0.25))
+    assert titled.sha256 == plain.sha256
+    assert titled.normalized() == plain.normalized()
+    assert in_english(titled)[0] == "mortality: Death in hospital: death in the stay"
+    assert in_english(titled)[1:] == in_english(plain)[1:]
     assert parse_text(MORTALITY + "thresholds: 0.2\n", file="c.yaml").thresholds == (0.2,)
 
 

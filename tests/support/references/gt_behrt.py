@@ -21,8 +21,8 @@ def patients(encoder, weights, batch):
             of_set = encode_graph(encoder, weights, distinct(tokens))[0]
             width = len(of_set)
             parts = [of_set, wave(number, width), wave(float(batch.days[index]), width)]
-            joined = weights["join.weight"] @ torch.cat(parts) + weights["join.bias"]
-            rows.append(norm(weights, "join_norm", joined))
+            join_output = weights["join.weight"] @ torch.cat(parts) + weights["join.bias"]
+            rows.append(norm(weights, "join_norm", join_output))
         x = torch.stack(rows)
         for layer in range(config.layers):
             x = post_norm_block(weights, f"blocks.{layer}", config.heads, x)

@@ -15,7 +15,7 @@ def patients(encoder, weights, batch):
 
 def encode(encoder, weights, batch):
     """Return every row after the final norm, [rows, d_model]."""
-    config, encoded = encoder.config, []
+    config, rows = encoder.config, []
     for first, end in pairwise(batch.subject_offsets.tolist()):
         sets = [batch.tokens[batch.set_offsets[s] : batch.set_offsets[s + 1]] for s in range(first, end)]
         states = [weights["embedding.weight"][tokens] for tokens in sets]
@@ -29,8 +29,8 @@ def encode(encoder, weights, batch):
             number = torch.arange(len(heads)).double()
             heads = heads + attention(weights, f"{name}.cross_set", config, inputs, number)
             states = [torch.cat([cls[None], x[1:]]) for cls, x in zip(heads, states, strict=True)]
-        encoded += states
-    return reference_model.layer_norm(torch.cat(encoded), weights["norm.weight"])
+        rows += states
+    return reference_model.layer_norm(torch.cat(rows), weights["norm.weight"])
 
 
 def relation(weights, x, kinds):
@@ -49,10 +49,13 @@ def relation(weights, x, kinds):
 
 def set_block(weights, name, config, x, r):
     inputs = reference_model.layer_norm(x, weights[f"{name}.set_wise.attention_norm.weight"])
-    normed = reference_model.layer_norm(r, weights[f"{name}.relation.norm.weight"])
-    normed = normed + weights[f"{name}.relation.norm.bias"]
-    scores = normed @ weights[f"{name}.relation.score.weight"][0] + weights[f"{name}.relation.score.bias"]
-    values = normed @ weights[f"{name}.relation.value.weight"].T
+    normal_relations = reference_model.layer_norm(r, weights[f"{name}.relation.norm.weight"])
+    normal_relations = normal_relations + weights[f"{name}.relation.norm.bias"]
+    scores = (
+        normal_relations @ weights[f"{name}.relation.score.weight"][0]
+        + weights[f"{name}.relation.score.bias"]
+    )
+    values = normal_relations @ weights[f"{name}.relation.value.weight"].T
     x = x + attention(weights, f"{name}.set_wise.attention", config, inputs, None, scores, values)
     inputs = reference_model.layer_norm(x, weights[f"{name}.set_wise.feed_forward_norm.weight"])
     gate, value = (inputs @ weights[f"{name}.set_wise.feed_forward.gate_value.weight"].T).chunk(2, dim=-1)

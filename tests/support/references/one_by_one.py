@@ -23,9 +23,9 @@ class Block:
 
     def heads(self, layer: str) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Return each head's query, key and value, [rows, d_head], the first two rotated by row number."""
-        projected = self.rows @ self.weights[f"blocks.{self.index}.attention.{layer}.weight"].T
+        parts = self.rows @ self.weights[f"blocks.{self.index}.attention.{layer}.weight"].T
         d_head, number = self.config.d_model // self.config.heads, torch.arange(len(self.rows)).double()
-        query, key, value = (part.split(d_head, dim=-1) for part in projected.chunk(3, dim=-1))
+        query, key, value = (part.split(d_head, dim=-1) for part in parts.chunk(3, dim=-1))
         return [(turn(q, number), turn(k, number), v) for q, k, v in zip(query, key, value, strict=True)]
 
 

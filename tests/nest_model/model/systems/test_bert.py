@@ -48,10 +48,10 @@ def test_packed_bert_equals_the_padded_reference_with_gradients(sizes, seed):
 def test_the_papers_sizes_have_the_parameters_of_nest_without_its_set_head(layers, parameters):
     config = ModelConfig.preset("paper", 20_377, system="bert", layers=layers)
     with torch.device("meta"):
-        built = sum(weight.numel() for weight in Bert(config).parameters())
-    assert Bert.num_parameters(config) == built == parameters
+        num_weights = sum(weight.numel() for weight in Bert(config).parameters())
+    assert Bert.num_parameters(config) == num_weights == parameters
     with torch.device("meta"):
         nest = NestModel(config)
-    assert built == sum(
+    assert num_weights == sum(
         weight.numel() for name, weight in nest.named_parameters() if not name.startswith("set_head.")
     )

@@ -73,9 +73,9 @@ def test_a_row_joins_its_token_with_the_week_and_number_of_its_set():
     angles = 2 / 10_000 ** (torch.arange(8).double() / 8)
     number = torch.stack([angles.sin(), angles.cos()], dim=1).flatten()
     vs = model.own_embedding.weight[OWN_TOKENS.index("VS")]
-    joined = torch.nn.functional.gelu(model.join(torch.cat([vs, *times, number])))
+    join_output = torch.nn.functional.gelu(model.join(torch.cat([vs, *times, number])))
     second_vs = rows[6]
-    torch.testing.assert_close(second_vs, joined + model.segment.weight[2], rtol=0, atol=1e-12)
+    torch.testing.assert_close(second_vs, join_output + model.segment.weight[2], rtol=0, atol=1e-12)
 
 
 def test_tokens_outweigh_times_at_the_start_and_fill_the_gelu():
@@ -109,9 +109,9 @@ def test_permuting_a_set_permutes_its_states():
     every_row = torch.arange(len(batch.tokens))
 
     read = model.read(batch, every_row)
-    permuted = model.read(replace(batch, tokens=batch.tokens[order], hours=batch.hours[order]), every_row)
+    other_states = model.read(replace(batch, tokens=batch.tokens[order], hours=batch.hours[order]), every_row)
 
-    states, of_permuted = read.hidden_states[read.place], permuted.hidden_states[permuted.place]
+    states, of_permuted = read.hidden_states[read.place], other_states.hidden_states[other_states.place]
     torch.testing.assert_close(of_permuted, states[order], rtol=0, atol=1e-12)
 
 
@@ -140,10 +140,10 @@ def test_a_patient_is_the_first_row_or_by_history_the_ve_of_the_last_sets():
 def test_the_papers_sizes_have_the_announced_number_of_parameters():
     config = ModelConfig.preset("paper", 20_377, system="cehr_bert")
     with torch.device("meta"):
-        built = sum(weight.numel() for weight in CehrBert(config).parameters())
-    assert CehrBert.num_parameters(config) == built == 101_347_648
-    matched = replace(config, d_ff=3_032)
-    assert CehrBert.num_parameters(matched) == 100_609_888
+        num_weights = sum(weight.numel() for weight in CehrBert(config).parameters())
+    assert CehrBert.num_parameters(config) == num_weights == 101_347_648
+    equal_size = replace(config, d_ff=3_032)
+    assert CehrBert.num_parameters(equal_size) == 100_609_888
     assert len(OWN_TOKENS) == 18
 
 

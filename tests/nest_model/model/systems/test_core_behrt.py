@@ -55,8 +55,8 @@ def test_hours_are_added_to_days_before_anything_is_rounded():
     model = seeded(CoreBehrt, CONFIG, dtype=torch.float32)
     batch = replace(two_patients(), days=torch.tensor([0.0, 10.5, 123_456.0], dtype=torch.float64))
     rows = [
-        model.embed(changed, FlatRows.of(changed, after=1))[-2]
-        for changed in (batch, replace(batch, hours=batch.hours + 1 / 64))
+        model.embed(each, FlatRows.of(each, after=1))[-2]
+        for each in (batch, replace(batch, hours=batch.hours + 1 / 64))
     ]
     assert not torch.equal(*rows)
 
@@ -68,15 +68,15 @@ def test_the_vector_of_a_patient_is_the_last_sets_cls_and_knows_earlier_sets():
     assert torch.equal(vectors[:, 0], read.hidden_states[read.place])
     tokens = batch.tokens.clone()
     tokens[1] = 5 if tokens[1] != 5 else 6
-    changed = model.read(replace(batch, tokens=tokens), batch.cls_rows[-1:])
-    assert float((changed.hidden_states - read.hidden_states).detach().abs().max()) > 1e-6
+    other_read = model.read(replace(batch, tokens=tokens), batch.cls_rows[-1:])
+    assert float((other_read.hidden_states - read.hidden_states).detach().abs().max()) > 1e-6
 
 
 def test_the_papers_sizes_have_the_announced_number_of_parameters():
     config = ModelConfig.preset("paper", 20_377, system="core_behrt")
     with torch.device("meta"):
-        built = sum(weight.numel() for weight in CoreBehrt(config).parameters())
-    assert CoreBehrt.num_parameters(config) == built == 100_613_376
+        num_weights = sum(weight.numel() for weight in CoreBehrt(config).parameters())
+    assert CoreBehrt.num_parameters(config) == num_weights == 100_613_376
     assert config.time2vec_scale == pytest.approx(768**-0.5)
 
 

@@ -253,12 +253,12 @@ def test_an_encoder_depends_on_what_it_declares_and_on_nothing_else(system, depe
     batch, encoder = ragged(system, SIZES), small_encoder(system, readout="cls")
     change = CHANGES.get(dependency, in_another_order)
 
-    vectors, changed = encoder.patients(batch), encoder.patients(change(batch))
+    vectors, other_vectors = encoder.patients(batch), encoder.patients(change(batch))
 
     if dependency in encoder.depends_on:
-        assert float((vectors - changed).abs().max()) > 1e-6
+        assert float((vectors - other_vectors).abs().max()) > 1e-6
     else:
-        torch.testing.assert_close(changed, vectors, **EXACT)
+        torch.testing.assert_close(other_vectors, vectors, **EXACT)
 
 
 def train(module: torch.nn.Module, loss_of, steps: int) -> list[float]:
@@ -348,9 +348,9 @@ def test_frozen_blocks_stay_bit_equal_and_others_are_trained(system):
 
     train(encoder, lambda: encoder.patients(batch).square().sum(), 1)
 
-    unchanged = {name for name, weight in encoder.named_parameters() if torch.equal(weight, before[name])}
-    assert frozen <= unchanged
-    assert unchanged < before.keys()
+    frozen_names = {name for name, weight in encoder.named_parameters() if torch.equal(weight, before[name])}
+    assert frozen <= frozen_names
+    assert frozen_names < before.keys()
 
 
 def test_freezing_a_block_that_a_system_does_not_have_is_refused():

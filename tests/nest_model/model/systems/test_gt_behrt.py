@@ -133,8 +133,8 @@ def test_a_missing_node_is_guessed_without_the_code_that_is_missing():
 def test_masked_codes_are_not_seen_and_no_code_is_missing(sizes, seed):
     batch = ragged_batch(sizes, seed)
     corrupted_batch = masked(batch, seed)
-    unmasked = replace(corrupted_batch.batch, tokens=corrupted_batch.codes)
-    for before, after in zip(events_by_set(batch), events_by_set(unmasked), strict=True):
+    whole_batch = replace(corrupted_batch.batch, tokens=corrupted_batch.codes)
+    for before, after in zip(events_by_set(batch), events_by_set(whole_batch), strict=True):
         assert sorted(token for token in after if token > MASK) == sorted({t for t in before if t > MASK})
         assert after.count(UNK) == before.count(UNK)
     is_masked = torch.zeros_like(corrupted_batch.codes, dtype=torch.bool)
@@ -170,8 +170,8 @@ def test_the_nodes_of_sets_alone_are_those_among_all_nodes_and_so_are_gradients(
         rows = read.hidden_states[read.place]
         (rows * torch.linspace(-1, 1, rows.numel()).view_as(rows)).sum().backward()
         gradients.append([rows.detach(), *(weight.grad for weight in encoder.parameters())])
-    for pruned, whole in zip(*gradients, strict=True):
-        torch.testing.assert_close(pruned, whole, rtol=0, atol=1e-12)
+    for own, whole in zip(*gradients, strict=True):
+        torch.testing.assert_close(own, whole, rtol=0, atol=1e-12)
 
 
 def test_a_masked_node_keeps_its_kind_and_nothing_else_of_its_code():
@@ -220,14 +220,14 @@ def test_a_constant_guess_is_a_share_of_all_holders_or_of_those_of_a_kind():
 def test_the_papers_size_has_the_announced_parameters():
     config = ModelConfig.preset("paper", 20_377, system="gt_behrt")
     with torch.device("meta"):
-        built = sum(weight.numel() for weight in GtBehrt(config).parameters())
+        num_weights = sum(weight.numel() for weight in GtBehrt(config).parameters())
     g, h = 156, 780
     block = 4 * h * h + 2 * h * 3_120 + 9 * h + 3_120
     without_head = (
         20_377 * g + 39 * g + 3 * (4 * g * g + 3 * g * g + 2 * g) + (3 * g * h + h) + 2 * h + 12 * block
     )
     assert without_head == 91_795_548
-    assert GtBehrt.num_parameters(config) == built == without_head + h * g + g
+    assert GtBehrt.num_parameters(config) == num_weights == without_head + h * g + g
 
 
 @pytest.mark.parametrize("preset", ["tiny", "small"])

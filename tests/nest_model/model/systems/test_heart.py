@@ -66,9 +66,9 @@ def test_relations_without_vectors_equal_relations_with_them_and_so_do_gradients
     expected_gradients = torch.autograd.grad((expected * directions).sum(), weights)
 
     torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-13)
-    for actual, wanted in zip(gradients, expected_gradients, strict=True):
-        scale = max(1.0, float(wanted.abs().max()))
-        torch.testing.assert_close(actual, wanted, rtol=0, atol=1e-13 * scale)
+    for actual, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        scale = max(1.0, float(expected_gradient.abs().max()))
+        torch.testing.assert_close(actual, expected_gradient, rtol=0, atol=1e-13 * scale)
 
 
 def test_two_queries_rank_the_same_keys_differently_by_their_relations_alone(relation_and_reader):
@@ -149,10 +149,10 @@ def test_a_vocabulary_tells_the_kinds():
 def test_the_papers_size_has_the_announced_parameters():
     config = ModelConfig.preset("paper", 20_377, system="heart")
     with torch.device("meta"):
-        built = sum(weight.numel() for weight in Heart(config).parameters())
-    assert Heart.num_parameters(config) == built == 116_239_338
-    matched = ModelConfig.preset("paper", 20_377, system="heart", d_ff=1_368)
-    assert Heart.num_parameters(matched) == 100_572_138
+        num_weights = sum(weight.numel() for weight in Heart(config).parameters())
+    assert Heart.num_parameters(config) == num_weights == 116_239_338
+    equal_size = ModelConfig.preset("paper", 20_377, system="heart", d_ff=1_368)
+    assert Heart.num_parameters(equal_size) == 100_572_138
 
 
 @pytest.mark.parametrize("preset", ["tiny", "small"])

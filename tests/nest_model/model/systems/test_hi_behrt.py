@@ -71,9 +71,11 @@ def test_events_of_a_set_may_change_places_but_not_with_the_first_row_or_across_
     tokens[list(places)] = torch.tensor([5, 6])
     batch = replace(batch, tokens=tokens)
 
-    vectors, moved = (encoder.patients(b)[:, 0] for b in (batch, replace(batch, tokens=tokens[order])))
+    vectors, other_vectors = (
+        encoder.patients(b)[:, 0] for b in (batch, replace(batch, tokens=tokens[order]))
+    )
 
-    assert (float((vectors - moved).detach().abs().max()) > 1e-6) == moves
+    assert (float((vectors - other_vectors).detach().abs().max()) > 1e-6) == moves
 
 
 @pytest.mark.parametrize(
@@ -89,8 +91,8 @@ def test_sizes_without_the_heads_of_byol(preset, changes, parameters):
         for name, weight in encoder.named_parameters()
         if name.startswith(HiBehrt.unused_in_tasks)
     )
-    built = sum(weight.numel() for weight in encoder.parameters())
-    assert HiBehrt.num_parameters(config) == built == parameters + of_heads
+    num_weights = sum(weight.numel() for weight in encoder.parameters())
+    assert HiBehrt.num_parameters(config) == num_weights == parameters + of_heads
     assert of_heads == (1_037_184 if preset == "paper" else 7_584)
     if preset == "tiny":
         blocks = sum(weight.numel() for unit in encoder.units() for weight in unit.parameters())

@@ -24,8 +24,8 @@ EXACT = {"rtol": 0, "atol": 1e-12}
 def test_anchors_have_projections_of_their_own_or_the_feed_forward_is_narrower(preset, parameters):
     config = ModelConfig.preset(preset, 20_377, system="longformer")
     with torch.device("meta"):
-        built = sum(weight.numel() for weight in Longformer(config).parameters())
-    assert Longformer.num_parameters(config) == built == parameters
+        num_weights = sum(weight.numel() for weight in Longformer(config).parameters())
+    assert Longformer.num_parameters(config) == num_weights == parameters
 
 
 @pytest.mark.parametrize(("preset", "parameters"), [("tiny", 213_504), ("small", 6_819_840)])
@@ -60,15 +60,15 @@ def test_a_row_attends_to_its_window_and_to_the_anchors_of_its_piece_each_once(w
     assert torch.equal(plan.near_queries, rows[~torch.isin(rows, ANCHORS)])
 
 
-@pytest.mark.parametrize("asked", [range(59), [3, 20, 58], [0, 12, 30, 31], [11, 52]])
-def test_tied_anchors_in_a_window_of_all_rows_equal_dense_attention_with_gradients(asked):
+@pytest.mark.parametrize("query_places", [range(59), [3, 20, 58], [0, 12, 30, 31], [11, 52]])
+def test_tied_anchors_in_a_window_of_all_rows_equal_dense_attention_with_gradients(query_places):
     torch.manual_seed(0)
     ours, dense = LongformerAttention(16, 2).double(), Attention(16, 2).double()
     ours.load_state_dict(dense.state_dict(), strict=False)
     with torch.no_grad():
         ours.anchor_query_key_value.weight.copy_(dense.query_key_value.weight)
     rows = torch.randn(sum(LENGTHS), 16, dtype=torch.float64, requires_grad=True)
-    query_rows = torch.tensor(asked)
+    query_rows = torch.tensor(query_places)
     is_query = torch.isin(torch.arange(len(rows)), query_rows)
     positions = rotation(numbers_within(OFFSETS), 8, torch.float64)
     weight = torch.randn(len(query_rows), 16, dtype=torch.float64)

@@ -44,9 +44,9 @@ def test_the_papers_size_has_the_parameters_of_bert_and_of_its_head():
     with torch.device("meta"):
         encoder = Motor(config)
     head = sum(weight.numel() for weight in encoder.time_to_event.parameters())
-    built = sum(weight.numel() for weight in encoder.parameters())
-    assert (built - head, head) == (100_603_392, 189_152)
-    assert Motor.num_parameters(config) == built
+    num_weights = sum(weight.numel() for weight in encoder.parameters())
+    assert (num_weights - head, head) == (100_603_392, 189_152)
+    assert Motor.num_parameters(config) == num_weights
 
 
 def test_the_blocks_of_a_tiny_model_have_as_many_parameters_as_nests():
@@ -159,9 +159,9 @@ def changed_future(batch: PackedBatch, is_later: torch.Tensor) -> PackedBatch:
 def test_a_changed_future_leaves_the_past_bit_equal(place, dtype):
     batch, encoder = ragged_batch(SIZES), small_motor(dtype=dtype)
     is_later = later_than(batch, place)
-    changed = changed_future(batch, is_later)
+    other_batch = changed_future(batch, is_later)
 
-    before, after = all_states(encoder, batch), all_states(encoder, changed)
+    before, after = all_states(encoder, batch), all_states(encoder, other_batch)
 
     assert torch.equal(before[~is_later], after[~is_later])
     assert not torch.equal(before[is_later], after[is_later])
@@ -202,5 +202,5 @@ def test_the_last_sep_reads_every_event_of_its_patient():
     for row in is_event.nonzero().squeeze(1).tolist():
         tokens = batch.tokens.clone()
         tokens[row] = 5 + (tokens[row] + 3) % (VOCAB_SIZE - 5)
-        changed = (encoder.patients(replace(batch, tokens=tokens)) - vectors).abs().amax(dim=(1, 2)) > 0
-        assert changed.sum() == 1, row
+        is_different = (encoder.patients(replace(batch, tokens=tokens)) - vectors).abs().amax(dim=(1, 2)) > 0
+        assert is_different.sum() == 1, row

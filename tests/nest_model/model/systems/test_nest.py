@@ -97,9 +97,9 @@ def test_mean_pooling_reads_no_position_inside_a_set():
     model, batch = seeded_model(config), ragged_batch([[4, 3], [5]])
     torch.testing.assert_close(model(replace(batch, hours=batch.hours + 9)), model(batch), **EXACT)
 
-    timed = replace(config, time2vec="hours")
-    assert timed.timed_rows
-    model = seeded_model(timed)
+    with_hours = replace(config, time2vec="hours")
+    assert with_hours.timed_rows
+    model = seeded_model(with_hours)
     assert not torch.allclose(model(replace(batch, hours=batch.hours * 2)), model(batch))
 
 
@@ -115,10 +115,10 @@ def other_history(batch: PackedBatch) -> PackedBatch:
     )
 
 
-@pytest.mark.parametrize("pruned", [True, False])
-def test_without_cross_set_blocks_the_readout_cls_reads_the_last_set_alone(pruned):
+@pytest.mark.parametrize("is_pruned", [True, False])
+def test_without_cross_set_blocks_the_readout_cls_reads_the_last_set_alone(is_pruned):
     batch = ragged_batch([[4, 3], [5], [2, 6, 1]])
-    shortcuts = replace(SMALL.shortcuts, pruned_last_layer=pruned)
+    shortcuts = replace(SMALL.shortcuts, pruned_last_layer=is_pruned)
     apart, nest = (
         seeded_model(replace(SMALL, shortcuts=shortcuts, **changes)) for changes in (SETS_APART, {})
     )
@@ -133,8 +133,8 @@ def test_without_cross_set_blocks_the_readout_cls_reads_the_last_set_alone(prune
 
 def test_mean_pooling_still_reads_the_history():
     batch, model = ragged_batch([[4, 3], [2, 6, 1]]), seeded_model(replace(SMALL, **MEAN_POOL))
-    moved = (model.patients(other_history(batch)) - model.patients(batch)).detach().abs()
-    assert float(moved.amin(dim=0).max()) > 1e-6
+    difference = (model.patients(other_history(batch)) - model.patients(batch)).detach().abs()
+    assert float(difference.amin(dim=0).max()) > 1e-6
 
 
 @ablations
@@ -152,11 +152,11 @@ def test_a_collapsed_masked_set_equals_its_rows_written_out(changes):
     config = replace(SMALL, set_mask_share=0.6, **changes)
     written_out = replace(config, shortcuts=replace(SMALL.shortcuts, collapsed_sets=False))
     vectors = []
-    for shown in (config, written_out):
-        masked = mask_sets(batch, torch.Generator().manual_seed(1), shown).batch
-        vectors.append(seeded_model(shown)(masked)[masked.cls_rows])
-    assert CLS not in masked.tokens[masked.cls_rows + 1]
-    assert len(masked.tokens) > len(batch.tokens)
+    for each in (config, written_out):
+        masked_batch = mask_sets(batch, torch.Generator().manual_seed(1), each).batch
+        vectors.append(seeded_model(each)(masked_batch)[masked_batch.cls_rows])
+    assert CLS not in masked_batch.tokens[masked_batch.cls_rows + 1]
+    assert len(masked_batch.tokens) > len(batch.tokens)
     torch.testing.assert_close(*vectors, **EXACT)
 
 

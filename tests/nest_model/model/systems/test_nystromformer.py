@@ -13,8 +13,8 @@ from nest_model.model.systems.nystromformer.encoder import LandmarkPlan, Nystrom
 def test_a_large_model_has_as_many_parameters_as_bert(preset):
     config = ModelConfig.preset(preset, 20_377, system="nystromformer")
     with torch.device("meta"):
-        built = sum(weight.numel() for weight in Nystromformer(config).parameters())
-    assert Nystromformer.num_parameters(config) == built == 100_603_392
+        num_weights = sum(weight.numel() for weight in Nystromformer(config).parameters())
+    assert Nystromformer.num_parameters(config) == num_weights == 100_603_392
 
 
 def test_the_blocks_of_a_tiny_model_have_as_many_parameters_as_nests():
@@ -29,14 +29,14 @@ def test_landmarks_are_means_of_near_equal_runs():
     assert plan.rows_of_landmark.tolist() == [2, 3, 2, 3, 1, 1, 1]
 
 
-@pytest.mark.parametrize("asked", [range(59), [0, 20, 58]])
-def test_a_landmark_for_each_row_gives_dense_attention_with_gradients(asked):
+@pytest.mark.parametrize("query_places", [range(59), [0, 20, 58]])
+def test_a_landmark_for_each_row_gives_dense_attention_with_gradients(query_places):
     piece_offsets = offsets(torch.tensor([11, 1, 40, 7]))
     generator = torch.Generator().manual_seed(0)
     query, _, value = torch.randn(3, 59, 2, 8, dtype=torch.float64, generator=generator).unbind(0)
     # each row attends to itself most: the matrices are far from singular
     rows = [part.clone().requires_grad_() for part in (query, 4 * query, value)]
-    query_rows = torch.tensor(asked)
+    query_rows = torch.tensor(query_places)
     is_query = torch.isin(torch.arange(59), query_rows)
 
     plan = LandmarkPlan.build(piece_offsets, is_query=is_query, landmarks=40, iterations=30)
@@ -55,12 +55,12 @@ def test_a_landmark_for_each_row_gives_dense_attention_with_gradients(asked):
 def test_the_inverse_converges_and_leaves_zeros_around_a_matrix_alone():
     torch.manual_seed(0)
     matrix = torch.randn(3, 12, 12, dtype=torch.float64).add(4 * torch.eye(12)).softmax(-1)
-    padded = torch.zeros(3, 15, 15, dtype=torch.float64)
-    padded[:, :12, :12] = matrix
+    with_margin = torch.zeros(3, 15, 15, dtype=torch.float64)
+    with_margin[:, :12, :12] = matrix
     expected = torch.linalg.pinv(matrix)
 
     torch.testing.assert_close(pseudo_inverse(matrix, 30), expected, rtol=0, atol=1e-10)
-    after_six, of_padded = pseudo_inverse(matrix, 6), pseudo_inverse(padded, 6)
+    after_six, of_padded = pseudo_inverse(matrix, 6), pseudo_inverse(with_margin, 6)
     assert float((after_six - expected).norm() / expected.norm()) < 0.5
     torch.testing.assert_close(of_padded[:, :12, :12], after_six, rtol=0, atol=1e-12)
     assert not of_padded[:, 12:].any()

@@ -22,8 +22,8 @@ OFFSETS = offsets(torch.tensor([11, 1, 40, 7]))
 def test_a_large_model_has_as_many_parameters_as_bert(preset):
     config = ModelConfig.preset(preset, 20_377, system="performer")
     with torch.device("meta"):
-        built = sum(weight.numel() for weight in Performer(config).parameters())
-    assert Performer.num_parameters(config) == built == 100_603_392
+        num_weights = sum(weight.numel() for weight in Performer(config).parameters())
+    assert Performer.num_parameters(config) == num_weights == 100_603_392
 
 
 def test_the_blocks_of_a_tiny_model_have_as_many_parameters_as_nests():

@@ -182,7 +182,7 @@ def test_suite_notices_changed_baskets(
     change: Callable[[pl.DataFrame], pl.DataFrame], rules: set[str], layout: Layout
 ):
     file = sorted(layout.baskets.glob("*.parquet"))[0 if change is not with_hidden_products else 1]
-    changed = change(pl.read_parquet(file)).select(BASKETS.names)
+    other_baskets = change(pl.read_parquet(file)).select(BASKETS.names)
     file.unlink()
-    write_table(changed.to_arrow().cast(BASKETS.remove_metadata()), file, BASKETS, made_by="test")
+    write_table(other_baskets.to_arrow().cast(BASKETS.remove_metadata()), file, BASKETS, made_by="test")
     assert failed(layout) == rules
