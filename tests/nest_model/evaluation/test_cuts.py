@@ -41,7 +41,7 @@ class Reader:
             self.learn(True, is_alert, point["sensitivity"]["value"])
             self.learn(False, ~is_alert, point["specificity"]["value"])
         groups = {"Outcome": ["with" if has else "without" for has in self.truth]}
-        for one in act_or_defer(validation, test, groups, resamples, hidden={}, cuts=cuts):
+        for one in act_or_defer(validation, test, groups, resamples, withheld_groups={}, cuts=cuts):
             if one["coverage"]["value"] is not None:
                 self.learn_error(one, *plausible_range(validation, one["error"]))
         if len(test.scorable()):
@@ -173,5 +173,5 @@ def test_threshold_of_a_sensitivity_is_where_the_outcome_becomes_plausible():
     test = drawn(2000, 0.2, 4)
     cuts = cuts_of(validation, test, thresholds_from(validation))
     resamples = Resamples.of(test.subject_id, count=2)
-    (_, _, last) = act_or_defer(validation, test, {}, resamples, hidden={}, cuts=cuts)
+    (_, _, last) = act_or_defer(validation, test, {}, resamples, withheld_groups={}, cuts=cuts)
     assert last["acted"]["value"] is not None
