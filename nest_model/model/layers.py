@@ -163,25 +163,44 @@ def rotate(rows: Tensor, factors: Tensor) -> Tensor:
     return torch.view_as_real(pairs * factors[:, None]).flatten(-2).to(rows.dtype)
 
 
-class Time2Vec(nn.Module):
-    """A learned embedding of a time, added to the token's: one linear component, the rest sines.
+class Angles(nn.Module):
+    """The angles of times, frequency · time + phase, at learned frequencies: 2 · width parameters.
 
-    Kazemi et al., Time2Vec (2019), equation 1. Frequencies start at the rotary ones (1 … 1/10,000 per unit, the slowest
-    linear) and phases at 0, so that time 0 starts as a zero vector. `scale` multiplies the embedding; it is 1.0 in the
-    paper.
+    Frequencies start at the rotary ones, 1 … about 1/10,000 per unit, and what is learnt is a multiple of each. AdamW's
+    steps are as long for all weights: a step of 2e-4 at the frequencies themselves would turn every angle of an hour
+    three years on by five radians, those of the slowest frequencies too, and nothing could be learnt of long times.
+    """
+
+    def __init__(self, width: int, phase: float = 0.0) -> None:
+        super().__init__()
+        self.multiple = nn.Parameter(torch.ones(width))
+        self.phase = nn.Parameter(torch.full((width,), phase))
+
+    def forward(self, times: Tensor) -> Tensor:
+        """Return the angles of times, fast to slow: [any] → f64 [any, width]."""
+        width = len(self.multiple)
+        frequency = BASE ** -(torch.arange(width, device=times.device, dtype=torch.float64) / width)
+        angles: Tensor = times.double()[:, None] * (frequency * self.multiple) + self.phase
+        return angles
+
+
+class Time2Vec(nn.Module):
+    """A learned embedding of a time, added to the token's: sines, the last component, the slowest, linear.
+
+    Kazemi et al., Time2Vec (2019), equation 1, with `Angles`. Phases start at 0, so that time 0 starts as a zero
+    vector. `scale` multiplies the embedding; it is 1.0 in the paper.
     """
 
     def __init__(self, d_model: int, scale: float) -> None:
         super().__init__()
         self.scale = scale
-        self.frequency = nn.Parameter(BASE ** -(torch.arange(d_model - 1, -1, -1) / d_model))
-        self.phase = nn.Parameter(torch.zeros(d_model))
+        self.angles = Angles(d_model)
 
     def forward(self, times: Tensor) -> Tensor:
         """Return the embedding of times: [rows] → [rows, d_model]; angles are computed in float64."""
-        angles = times.double()[:, None] * self.frequency + self.phase
-        embedding = torch.cat([angles[:, :1], angles[:, 1:].sin()], dim=-1)
-        return self.scale * embedding.to(self.frequency.dtype)
+        angles = self.angles(times)
+        vectors = torch.cat([angles[:, :-1].sin(), angles[:, -1:]], dim=-1)
+        return self.scale * vectors.to(self.angles.phase.dtype)
 
 
 def compute_dtype(rows: Tensor) -> torch.dtype:

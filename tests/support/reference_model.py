@@ -168,10 +168,16 @@ def turn(x: Tensor, position: Tensor) -> Tensor:
 
 def time2vec(weights: dict[str, Tensor], unit: str, time: Tensor, scale: float) -> Tensor:
     """Embed times by Kazemi et al. 2019, equation 1: [...] → [..., d_model]."""
-    frequency, phase = weights[f"time2vec.{unit}.frequency"], weights[f"time2vec.{unit}.phase"]
-    angle = time[..., None] * frequency + phase
-    first = torch.arange(len(frequency)) == 0
-    return scale * torch.where(first, angle, angle.sin())
+    angle = angles(weights, f"time2vec.{unit}", time)
+    last = torch.arange(angle.shape[-1]) == angle.shape[-1] - 1
+    return scale * torch.where(last, angle, angle.sin())
+
+
+def angles(weights: dict[str, Tensor], name: str, time: Tensor) -> Tensor:
+    """Return the angles of times at learned multiples of the rotary frequencies: [...] → [..., width]."""
+    multiple, phase = weights[f"{name}.angles.multiple"], weights[f"{name}.angles.phase"]
+    frequency = 10_000.0 ** -(torch.arange(len(multiple), dtype=torch.float64) / len(multiple))
+    return time[..., None] * (frequency * multiple) + phase
 
 
 def layer_norm(x: Tensor, weight: Tensor) -> Tensor:

@@ -3,7 +3,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest_model.model.layers import EncoderBlock, PostNormBlock, Time2Vec, initialise, rotate, rotation
+from nest_model.model.layers import (
+    Angles,
+    EncoderBlock,
+    PostNormBlock,
+    Time2Vec,
+    initialise,
+    rotate,
+    rotation,
+)
 
 days = st.floats(-1e4, 1e4, allow_nan=False)
 
@@ -41,13 +49,28 @@ def test_rotation_angles_are_float64_for_a_float32_model():
     torch.testing.assert_close(single.to(double.dtype), double, rtol=0, atol=1e-7)
 
 
-def test_time2vec_starts_at_0_and_is_linear_in_the_first_component():
+def test_time2vec_starts_at_0_and_is_linear_in_the_last_component():
     embed = Time2Vec(8, scale=1.0)
     at_0, at_5, at_10 = embed(torch.tensor([0.0, 5.0, 10.0]))
 
     assert at_0.count_nonzero() == 0
-    torch.testing.assert_close(at_10[0], 2 * at_5[0])
-    assert at_10[1:].abs().max() <= 1
+    torch.testing.assert_close(at_10[-1], 2 * at_5[-1])
+    assert at_10[:-1].abs().max() <= 1
+
+
+def test_a_step_of_the_optimizer_keeps_the_slow_angles_of_times_years_apart():
+    """At the frequencies themselves a step of 1e-3 would turn them by 26 radians."""
+    angles = Angles(8)
+    times = torch.tensor([0.0, 3 * 365 * 24])
+    before = angles(times)
+    optimizer = torch.optim.AdamW(angles.parameters(), lr=1e-3, weight_decay=0)
+    before.sum().backward()
+    optimizer.step()
+
+    turn = (angles(times) - before).abs()
+
+    assert turn[1, 0] > 20
+    assert (turn[1, -2:] < 0.1).all()
 
 
 def test_time2vec_is_multiplied_by_its_scale():

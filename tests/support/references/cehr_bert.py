@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import torch
 
-from tests.support.reference_model import dense, gelu, post_norm_block
+from tests.support.reference_model import angles, dense, gelu, post_norm_block
 
 CLS = 2
 OWN = ["VS", "VE", "W0", "W1", "W2", "W3", *(f"M{month}" for month in range(1, 12)), "LT"]
@@ -43,10 +43,8 @@ def own(weights, name):
 
 
 def time_vector(weights, days, number):
-    sines = [
-        torch.sin(days / 7 * weights[f"times.{part}.frequency"] + weights[f"times.{part}.phase"])
-        for part in (0, 1)
-    ]
+    weeks = torch.as_tensor(days / 7, dtype=torch.float64)
+    sines = [angles(weights, f"times.{part}", weeks).sin() for part in (0, 1)]
     of_number = []
     for pair in range(8):
         angle = number / 10_000 ** (2 * pair / 16)

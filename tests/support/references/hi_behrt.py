@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from tests.support.reference_model import SEP, gelu, layer_norm
+from tests.support.reference_model import SEP, angles, gelu, layer_norm
 
 
 def patients(encoder, weights, batch):
@@ -58,8 +58,8 @@ def cut(rows: list) -> list[list]:
 
 
 def embed(weights, config, batch, token, index, first, first_of_window) -> Tensor:
-    time = batch.days[index] * weights["time2vec.frequency"] + weights["time2vec.phase"]
-    time = config.time2vec_scale * torch.cat([time[:1], time[1:].sin()])
+    time = angles(weights, "time2vec", batch.days[index])
+    time = config.time2vec_scale * torch.cat([time[:-1].sin(), time[-1:]])
     x = weights["embedding.weight"][token] + weights["segment.weight"][(index - first) % 2]
     x = x + sinusoid(index - first_of_window, config.d_model) / math.sqrt(config.d_model)
     x = x + time @ weights["days.weight"].T + weights["days.bias"]

@@ -18,7 +18,7 @@ from nest_model.data.packed import PackedBatch
 from nest_model.model.encoder import Encoder, ReadRows
 from nest_model.model.flat import FlatRows, numbers_within, run_blocks
 from nest_model.model.gather import take
-from nest_model.model.layers import BASE, PostNormBlock, initialise, sinusoids
+from nest_model.model.layers import Angles, PostNormBlock, initialise, sinusoids
 from schemas.tables.vocab import CLS
 
 OWN_TOKENS = ("VS", "VE", *(f"W{week}" for week in range(4)), *(f"M{month}" for month in range(1, 12)), "LT")
@@ -34,20 +34,16 @@ SEGMENTS = 3
 
 
 class SineTimes(nn.Module):
-    """A learned embedding of times, sin(time · frequency + phase): 2 · TIME_WIDTH parameters (Pang et al. 2021).
-
-    Frequencies start at the rotary ones, 1 … about 1/10,000 per unit.
-    """
+    """A learned embedding of times, the sines of `Angles`: 2 · TIME_WIDTH parameters (Pang et al. 2021)."""
 
     def __init__(self, phase: float) -> None:
         super().__init__()
-        self.frequency = nn.Parameter(BASE ** -(torch.arange(TIME_WIDTH) / TIME_WIDTH))
-        self.phase = nn.Parameter(torch.full((TIME_WIDTH,), phase))
+        self.angles = Angles(TIME_WIDTH, phase)
 
     def forward(self, times: Tensor) -> Tensor:
         """Return the embedding of times: [any] → [any, TIME_WIDTH]; angles are computed in float64."""
-        angles = times.double()[:, None] * self.frequency + self.phase
-        return angles.sin().to(self.frequency.dtype)
+        sines: Tensor = self.angles(times).sin()
+        return sines.to(self.angles.phase.dtype)
 
 
 class CehrBert(Encoder):
