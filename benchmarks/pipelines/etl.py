@@ -104,8 +104,13 @@ def pcornet_stages(database: Path, crosswalks: Path | None, layout: Layout) -> W
 
 
 def _labels(source: str, layout: Layout, rules: DataRules) -> Work:
-    cohorts = [cohort for cohort in read_folder(COHORTS)[0] if cohort.source == source]
-    return {f"{LABELS}{cohort.cohort}": (write_labels, cohort, layout, rules) for cohort in cohorts}
+    """Return a stage for each cohort of the source that is shipped, the examples too."""
+    return {
+        f"{LABELS}{cohort.cohort}": (write_labels, cohort, layout, rules)
+        for folder in (COHORTS, COHORTS / "examples")
+        for cohort in read_folder(folder)[0]
+        if cohort.source == source
+    }
 
 
 def _checks(suites: Mapping[str, Callable[[Layout], Suite]], layout: Layout) -> Work:

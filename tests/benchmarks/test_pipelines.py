@@ -51,7 +51,9 @@ def test_mimic_benchmark_reports_rows_seconds_and_memory_of_stages(tmp_path):
     assert twice["source_rows"] == 2 * once["source_rows"] > 0
     assert all(stage["cpu_s"] > 0 and stage["peak_rss_mib"] > 50 for stage in twice["stages"][1:])
     stages = {stage["stage"]: stage for stage in twice["stages"]}
-    mimic_cohorts = [cohort for cohort in read_folder(COHORTS)[0] if cohort.source == "mimic"]
+    folders_of_cohorts = (COHORTS, COHORTS / "examples")
+    cohorts = [cohort for folder in folders_of_cohorts for cohort in read_folder(folder)[0]]
+    mimic_cohorts = [cohort for cohort in cohorts if cohort.source == "mimic"]
     assert stages["seqset"]["rows"] > 0
     assert stages["seqset"]["written_bytes"] == twice["seqset_bytes"]
     assert stages["subjects"]["rows"] == 2 * once["stages"][1]["rows"]
