@@ -77,6 +77,17 @@ def removal_previews(model: Path) -> dict[str, bytes]:
     return {} if figure is None else {"What NEST loses without": figures.ui_png(figure)}
 
 
+def monitor_previews(shares: Mapping[str, Sequence[tuple[str, int | None]]]) -> dict[str, bytes]:
+    """Return a histogram for each cohort of its new scores, in per cent, by decile of the reference."""
+    titles = {cohort: f"{cohort}: scores by decile of the reference, per cent" for cohort in shares}
+    return {
+        title: figures.ui_png(
+            figures.histogram(shares[cohort], title=title, x="decile", y="% of new patients")
+        )
+        for cohort, title in titles.items()
+    }
+
+
 def report_previews(folder: Path) -> dict[str, bytes]:
     """Return the overview of a report's tasks and models; empty if nothing was scored."""
     figure = overview_figure(json.loads(verified(folder / "metrics.json").read_text()), is_vertical=True)

@@ -12,13 +12,10 @@ import pytest
 
 from assets.definitions import scores_new_patients
 from assets.operations.input_sensor import input_sensor
-from assets.operations.monitor import ScoresPage
 from assets.operations.scoring import scoring_definitions
 from pipelines.sources.mimic.tables import TABLES
 from pipelines.synthetic.mimic.write import write_mimic
-from schemas.io.hashing import file_sha256
 from tests.support.commands import ROOT, Run, run
-from tests.support.factories.predictions import write_layout, write_predictions
 
 
 @pytest.fixture
@@ -84,30 +81,6 @@ def test_scoring_exists_only_by_its_setting(monkeypatch):
     assert not scores_new_patients()
     monkeypatch.setenv("NEST_NEW_MIMIC_DIR", "/extract/tonight")
     assert scores_new_patients()
-
-
-def test_monitor_says_since_when_the_present_model_scores_and_which_labels_are_missing(tmp_path: Path):
-    layout, cohort = write_layout(tmp_path / "mimic", cohorts={"mimic_mortality": "bool"}), "mimic_mortality"
-    weights = layout.model(f"{cohort}_nest") / "model.safetensors"
-    weights.write_bytes(b"of the present model")
-    days = {"2030-01-01": "of an earlier model", "2030-01-02": file_sha256(weights)}
-    layout.scores(cohort).mkdir(parents=True)
-    for day, model in days.items():
-        write_predictions(
-            layout.scores(cohort) / f"{day}.parquet", subject_id=range(200), encounter_id=range(200),
-            label=[None] * 200, probability=[[0.5]] * 200, split="new", model_sha256=model,
-        )  # fmt: skip
-    page = ScoresPage()
-    page.add(layout, cohort)
-    ((name, patients, since, earlier, _, observed, _),) = (row.values() for row in page.rows)
-    assert (name, patients, since, earlier, observed) == (cohort, "200", "2030-01-02", "1", "–")
-    (note,) = page.notes
-    assert (
-        note
-        == f"{layout.labels(cohort)}: no such file, so that outcomes are not compared; materialize {cohort}_labels."
-    )
-    (fault,) = page.faults
-    assert "scores have shifted" in fault
 
 
 @pytest.mark.long
