@@ -20,6 +20,7 @@ from schemas.expectations import TABLE_SUITES, Severity, Suite
 from schemas.expectations import labels as labels_suite
 from schemas.io.verify import verified
 from schemas.layout import Layout
+from schemas.nouns import with_noun
 from schemas.suppress import suppress_count
 from schemas.tables.events import SUBJECTS
 from schemas.tables.leak_audit import LeakAudit
@@ -126,7 +127,8 @@ def split_check(source: str) -> dg.AssetChecksDefinition:
         result = dg.AssetCheckResult(
             check_name="no_test_subject_was_trained_on",
             passed=trained_on == 0,
-            description=f"{suppress_count(trained_on)} patients of the tasks' test split were trained on.",
+            description="Patients of the tasks' test split who were trained on: "
+            f"{suppress_count(trained_on)}.",
             metadata={f"pretraining_{name}": overlap.patients for name, overlap in overlaps.items()},
         )
         return log_failures(result)[0]
@@ -150,7 +152,7 @@ def hash_check(source: str, task_split: tuple[float, float]) -> dg.AssetChecksDe
             check_name="split_is_that_of_the_hash",
             passed=not any(misplacement_counts.values()),
             description="; ".join(
-                f"{column}: {suppress_count(count)} patients are not in the split of their hash"
+                f"{column}: {with_noun(suppress_count(count), 'patient')} outside the split of their hash"
                 for column, count in misplacement_counts.items()
             )
             + ".",
@@ -177,7 +179,7 @@ def leak_check(source: str, cohort: str) -> dg.AssetChecksDefinition:
         result = dg.AssetCheckResult(
             check_name="no_feature_after_prediction",
             passed=late == 0,
-            description=f"{suppress_count(late)} predictions would use events known only later.",
+            description=f"{with_noun(suppress_count(late), 'prediction')} would use events known only later.",
         )
         return log_failures(result)[0]
 

@@ -14,6 +14,7 @@ from schemas.cards import Flow, StepCard
 from schemas.contract import read_table
 from schemas.contracts import descriptions
 from schemas.markdown import markdown_table
+from schemas.nouns import with_noun
 from schemas.suppress import disclosing, is_small, suppress_count, suppress_parts
 from schemas.tables.events import KINDS, SUBJECTS
 from schemas.tables.splits import suppress_splits
@@ -35,7 +36,7 @@ def _table_result(
 ) -> dg.MaterializeResult[Any]:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     rows = sum(pq.read_metadata(file).num_rows for file in files)
-    dg.AssetExecutionContext.get().log.info(f"{suppress_count(rows)} rows under {card.contract}")
+    dg.AssetExecutionContext.get().log.info(f"{with_noun(suppress_count(rows), 'row')} under {card.contract}")
     metadata = {
         **({} if is_small(rows) else {"dagster/row_count": rows}),
         "dagster/column_schema": column_schema(pq.read_schema(files[0])),

@@ -23,6 +23,7 @@ from assets.runtime.growing_file import GrowingFile
 from assets.runtime.step_cache import UNCHANGED
 from schemas.io.progress import METRICS_MARK, format_seconds, is_progress
 from schemas.layout import LOGS
+from schemas.nouns import with_noun
 from schemas.settings import Settings
 
 SECONDS_BETWEEN_LINES = 15.0
@@ -178,7 +179,7 @@ class Console:
     def summary(self) -> str:
         """Return what became of the steps, in one line."""
         took = format_seconds(self._clock() - self._began)
-        outcome = f"{len(self._done)} of {self._total_steps} steps done in {took}"
+        outcome = f"{len(self._done)} of {with_noun(self._total_steps, 'step')} done in {took}"
         if not self._failed:
             return outcome
         not_started = self._total_steps - len(self._done) - len(self._failed)
@@ -219,7 +220,7 @@ class Console:
         """Return names of steps, the checks among them counted."""
         assets = [step for step in steps if step not in self._checks]
         if checks := len(steps) - len(assets):
-            assets.append(f"{checks} checks" if checks > 1 else "1 check")
+            assets.append(with_noun(checks, "check"))
         return ", ".join(assets)
 
     def _place(self) -> str:

@@ -18,6 +18,7 @@ from assets.runtime.instance import DIED_MESSAGE, ENVIRONMENT_TAG, FOLDER_TAG, H
 from schemas.errors import NestError
 from schemas.io.lock import sole_writer
 from schemas.io.urls import redact_url
+from schemas.nouns import with_noun
 from schemas.settings import ELSEWHERE, SECRETS
 
 ENDED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
@@ -45,7 +46,9 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
             f"Run {run.run_id} ({run.job_name}) was not started by a command or the UI; start it again."
         )
     folder = redact_url(environment["NEST_DATA_DIR"])
-    sys.stderr.write(f"resuming run {run.run_id} ({run.job_name}) on {folder}: {len(steps)} steps\n")
+    sys.stderr.write(
+        f"resuming run {run.run_id} ({run.job_name}) on {folder}: {with_noun(len(steps), 'step')}\n"
+    )
     result = dg.execute_job(
         recon_job_from_origin(run.job_code_origin),
         instance,

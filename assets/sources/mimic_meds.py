@@ -11,6 +11,7 @@ from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import cached_step
 from assets.sources.common import OWNERS
 from pipelines.sources.meds import export as meds
+from schemas.nouns import with_noun
 from schemas.tables.meds import MEDS_DATA
 
 
@@ -26,7 +27,7 @@ def mimic_meds(workspace: Workspace) -> dg.MaterializeResult[Any]:
     """MIMIC-IV as a MEDS 0.4 dataset, for any tool that reads MEDS; values, both times and stays travel beside it."""
     layout = workspace.layout("mimic")
     card = cached_step(layout, [layout.meds], {}, lambda: meds.write_meds(layout))
-    dg.AssetExecutionContext.get().log.info(f"{card.counts['rows']:,} rows under {card.contract}")
+    dg.AssetExecutionContext.get().log.info(f"{with_noun(card.counts['rows'], 'row')} under {card.contract}")
     return dg.MaterializeResult(
         metadata={
             "dagster/row_count": card.counts["rows"],

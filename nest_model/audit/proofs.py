@@ -7,6 +7,7 @@ import numpy as np
 from nest_model.audit.truncation import count_changed
 from nest_model.data.labels import Labels
 from nest_model.data.seqsets import NO_TIME, SeqSets
+from schemas.nouns import with_noun
 from schemas.suppress import suppress_count
 from schemas.tables.leak_audit import Proof
 
@@ -15,8 +16,8 @@ def proofs(seqsets: SeqSets, labels: Labels, *, seed: int) -> Iterator[Proof]:
     """Yield each check with the number of violations."""
     num_changed, num_checked = count_changed(seqsets, labels, seed=seed)
     future = (
-        f"Of {suppress_count(num_checked)} predictions, those whose input changes without everything after "
-        "them"
+        f"Of {with_noun(suppress_count(num_checked), 'prediction')}, those whose input changes without everything "
+        "after them"
     )
     yield _proof("future", future, num_changed)
     num_late = _later_stays(seqsets, labels)

@@ -22,6 +22,7 @@ from nest_model.training.scoring import score
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import write_table
 from schemas.errors import InputError
+from schemas.nouns import with_noun
 from schemas.suppress import suppress_count, suppress_parts
 from schemas.tables.labels import AS_LABELLED, Task, predictions_schema
 
@@ -148,10 +149,10 @@ def last_sets(seqsets: SeqSets, task: Task) -> Labels:
     counts = {"kept": is_scored, "open_end": open_end, "gone": left_before}
     shown_counts = suppress_parts({name: int(np.count_nonzero(rows)) for name, rows in counts.items()})
     log.info(
-        "%s: scored %s of %s patients; left out %s still in hospital and %s who left before the prediction",
+        "%s: scored %s of %s; left out %s still in hospital and %s who left before the prediction",
         task.cohort,
         shown_counts["kept"],
-        suppress_count(len(last)),
+        with_noun(suppress_count(len(last)), "patient"),
         shown_counts["open_end"],
         shown_counts["gone"],
     )

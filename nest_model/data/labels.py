@@ -72,22 +72,27 @@ class Labels:
 
 
 def untrainable_reason(labels: Labels) -> str | None:
-    """Return why a task cannot be learnt or evaluated from these labels; None: it can."""
+    """Return why a task cannot be learnt or evaluated, and what to do, as the end of a sentence; None: it can."""
     for split in ("train", "val", "test"):
         if not (labels.split == split).any():
-            return f"no row in the {split} split"
+            return f"the {split} split has no row; {_MORE_ROWS}"
     classes = classes_of(labels.task)
     if labels.task.label_type == "time":
         train = labels.split == "train"
-        return None if classes and labels.truth(classes)[train, 1].any() else "no event in the train split"
+        has_event = classes and labels.truth(classes)[train, 1].any()
+        return None if has_event else f"nobody of the train split has the event; {_MORE_OUTCOMES}"
     if not classes:
-        return "no class is frequent enough"
+        return "no label is frequent enough to be predicted; lower min_index of the outcome, or give more patients"
     truth = labels.truth(classes)[labels.split == "train"]
     if labels.task.label_type == "number":
-        return None if len(np.unique(truth)) > 1 else "one value only in the train split"
+        return None if len(np.unique(truth)) > 1 else f"the train split has one value only; {_MORE_OUTCOMES}"
     if (truth.any(axis=0) & ~truth.all(axis=0)).any():
         return None
-    return "one class only in the train split"
+    return f"the train split has one class only; {_MORE_OUTCOMES}"
+
+
+_MORE_ROWS = "give more patients, or widen what the cohort requires"
+_MORE_OUTCOMES = "give more patients, or widen what the cohort requires or what counts as its outcome"
 
 
 def task_metadata(task: Task) -> dict[str, str]:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from schemas.contract import read_table
 from schemas.errors import InputError
+from schemas.nouns import with_noun
 from schemas.suppress import SMALLEST_SHOWN
 from schemas.tables.labels import Task, predictions_schema, read_task
 
@@ -140,7 +141,7 @@ def classes_of(task: Task) -> tuple[str, ...]:
     A bool task has one, ("true",), and a number one, ("value",); a time has one per time, as `30 days`.
     """
     if task.label_type == "time":
-        return tuple(f"{time:g} days" for time in task.times_days)
+        return tuple(with_noun(f"{time:g}", "day") for time in task.times_days)
     return {"bool": ("true",), "number": ("value",)}.get(task.label_type, task.classes)
 
 

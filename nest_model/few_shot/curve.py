@@ -20,6 +20,7 @@ from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError
 from schemas.io.outputs import write_json, write_text
 from schemas.near_names import near_name
+from schemas.nouns import with_noun
 
 log = logging.getLogger("nest")
 
@@ -109,7 +110,9 @@ def _curve(
         curve[ALL if k is None else str(k)] = {metric: value.json() for metric, value in scores.items()}
         auroc = scores["auroc"].value
         log.info(
-            "%s shots: AUROC %s", ALL if k is None else k, "withheld" if auroc is None else f"{auroc:.3f}"
+            "%s: AUROC %s",
+            "all rows" if k is None else with_noun(k, "shot"),
+            "withheld" if auroc is None else f"{auroc:.3f}",
         )
     return curve
 

@@ -32,6 +32,7 @@ from nest_model.training.state import StateFolder, TrainingState
 from nest_model.training.stop import Stopped, StopRequest
 from nest_model.training.trainer import fit as train
 from schemas.errors import NestError
+from schemas.nouns import with_noun
 
 log = logging.getLogger("nest")
 
@@ -120,8 +121,8 @@ def fit_bert(
     is_token = tokens.token_of_item[corpus.items] >= FIRST
     if not is_token.any():
         raise NestError(
-            f"bert: no product is in {options.min_count} baskets that it may learn from; lower --option min_count, or "
-            "give --option without_labels=false if users have one basket each."
+            f"bert: no product is in {with_noun(options.min_count, 'basket')} that it may learn from; lower "
+            "--option min_count, or give --option without_labels=false if users have one basket each."
         )
     fabric = tools.fabric()
     torch.manual_seed(seed)

@@ -21,6 +21,7 @@ from nest_model.next_set.held_out import read_held_out
 from nest_model.next_set.pairs import Pairs, sorted_distinct
 from schemas.contract import read_table
 from schemas.errors import InputError, NestError
+from schemas.nouns import with_noun
 from schemas.suppress import suppress_small
 from schemas.tables.events import SUBJECTS
 from schemas.tables.seqset import TARGET_HIDDEN
@@ -204,7 +205,8 @@ def _splits(orders: OrderRows, subjects: Path) -> np.ndarray:
     if not len(ids) or (missing := int(np.count_nonzero(ids[place] != orders.subject_id))):
         count = missing if len(ids) else len(orders.subject_id)
         raise NestError(
-            f"{subjects}: lacks the users of {count:,} orders; the users and the baskets must come from one run."
+            f"{subjects}: lacks the users of {with_noun(count, 'order')}; the users and the baskets must come from one "
+            "run."
         )
     splits: np.ndarray = pc.fill_null(table["split"], "train").to_numpy(zero_copy_only=False)[place]
     return splits

@@ -26,6 +26,7 @@ from nest_model.process import peak_mib
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import write_table
 from schemas.io.outputs import write_json
+from schemas.nouns import with_noun
 from schemas.suppress import SMALLEST_SHOWN, suppress_small
 from schemas.tables.next_sets import NEXT_SET_SCORES, RANKINGS
 
@@ -148,7 +149,10 @@ def _facts(
 ) -> dict[str, Any]:
     """Return what metrics.json says about the system and the shop."""
     is_sample = shop.learning_data.all_training is not None
-    sample = f", {suppress_small(len(shop.learning_data.training))} training users" if is_sample else ""
+    sample = ""
+    if is_sample:
+        users = suppress_small(len(shop.learning_data.training))
+        sample = f", {with_noun(users, 'training user')}"
     return {
         "format": FORMAT,
         "system": name,

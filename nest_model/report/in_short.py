@@ -7,6 +7,7 @@ from nest_model.evaluation.thresholds import BY_USER
 from nest_model.report.metric_words import compared_by
 from nest_model.report.table import interval, model_name, rounded
 from nest_model.report.tasks import COMPARED
+from schemas.nouns import with_noun
 from schemas.suppress import WITHHELD
 
 
@@ -40,7 +41,7 @@ def index_stays(rows: str, patients: str) -> str:
     """Return the size of a cohort or a split in words."""
     if WITHHELD in (rows, patients):
         return "the number of index stays, or of patients, is withheld"
-    return f"{rows} index stays of {patients} patients"
+    return f"{with_noun(rows, 'index stay')} of {with_noun(patients, 'patient')}"
 
 
 def _how_well(task: Mapping[str, Any]) -> str:

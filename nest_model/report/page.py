@@ -22,6 +22,7 @@ from nest_model.report.tasks import TaskResults
 from nest_model.report.verdicts import recalibration_warnings, shortfalls, verdicts
 from nest_model.training.guesses import table
 from schemas.code_names import kind_in_words
+from schemas.nouns import with_noun
 
 T = TypeVar("T")
 
@@ -126,6 +127,7 @@ def template(name: str, package: str = "nest_model.report", **filters: Callable[
     )
     environment.filters |= {"interval": interval, "number": number, "percent": percent, "plain": plain}
     environment.filters |= {"rounded": rounded, "as_percent": as_percent, "kind_in_words": kind_in_words}
+    environment.filters["with_noun"] = with_noun
     environment.filters |= filters
     return environment.get_template(name)
 

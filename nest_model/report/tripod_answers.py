@@ -13,6 +13,7 @@ from nest_model.report.table import LABELS, interval, model_name
 from nest_model.report.tasks import COMPARED, label_counts
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
+from schemas.nouns import with_noun
 from schemas.suppress import WITHHELD
 from schemas.tables.events import SPLITS
 
@@ -116,7 +117,7 @@ def _predictors(
 ) -> dict[int, Answer]:
     rule = _starting(english, "From:")
     audit = metrics["tasks"][cohort]["leak_audit"]
-    suspects = [f"The leak audit has {len(audit['suspects'])} suspects."] if audit else []
+    suspects = [f"The leak audit has {with_noun(len(audit['suspects']), 'suspect')}."] if audit else []
     model = metrics["pretraining"]["model"] if metrics["pretraining"] else {}
     sizes = [f"The vocabulary has {model['vocab_size']:,} tokens."] if "vocab_size" in model else []
     missing = [
@@ -227,7 +228,9 @@ def _results(
         f"{step['step']}: {index_stays(step['index_rows'], step['patients'])}" for step in task["attrition"]
     ]
     characteristics = (
-        [f"Characteristics in {len(table['rows'])} rows by {', '.join(table['columns'])}."] if table else []
+        [f"Characteristics in {with_noun(len(table['rows']), 'row')} by {', '.join(table['columns'])}."]
+        if table
+        else []
     )
     label_type = task.get("label_type")
     names = metric_names(label_type)

@@ -15,6 +15,7 @@ from nest_model.model.attention.plan import fastest
 from nest_model.training import torchrun
 from nest_model.training.fsdp import shard
 from schemas.errors import NestError
+from schemas.nouns import with_noun
 
 log = logging.getLogger("nest")
 Device = Literal["auto", "cpu", "cuda"]
@@ -68,8 +69,8 @@ def _on_cuda(device: Device) -> bool:
     on_cuda = device != "cpu" and torch.cuda.is_available()
     if on_cuda and torch.cuda.device_count() < torchrun.ranks_here():
         raise NestError(
-            f"{torchrun.ranks_here()} ranks but {torch.cuda.device_count()} CUDA devices on this machine; "
-            "set torchrun --nproc-per-node to one rank per device."
+            f"{with_noun(torchrun.ranks_here(), 'rank')} but {with_noun(torch.cuda.device_count(), 'CUDA device')} on "
+            "this machine; set torchrun --nproc-per-node to one rank per device."
         )
     return on_cuda
 
@@ -90,12 +91,12 @@ def _log_setup(fabric: Fabric, precision: str, threads: int) -> None:
     device = torch.cuda.get_device_name(fabric.device) if fabric.device.type == "cuda" else platform.machine()
     strategies = {"DDPStrategy": "DDP", "ModelParallelStrategy": "FSDP2"}
     log.info(
-        "on %s (%s), %s, %d rank(s), %s, attention by %s, %d thread(s) a rank",
+        "on %s (%s), %s, %s, %s, attention by %s, %s a rank",
         fabric.device.type,
         device,
         precision,
-        fabric.world_size,
+        with_noun(fabric.world_size, "rank"),
         strategies.get(type(fabric.strategy).__name__, "one process"),
         fastest(fabric.device, COMPUTE_DTYPES[precision]),
-        threads,
+        with_noun(threads, "thread"),
     )

@@ -36,6 +36,7 @@ from nest_model.training.ranks import split_step
 from nest_model.training.runtime import Runtime
 from nest_model.training.scoring import score
 from schemas.errors import NestError
+from schemas.nouns import with_noun
 from schemas.suppress import SMALLEST_SHOWN, suppress_count
 from schemas.tables.labels import WITHOUT_CLASSES
 
@@ -88,7 +89,8 @@ class FineTuning:
     def context_summary(self) -> str:
         """The number of examples and rows, and the shares of sets and events beyond the context, for the log."""
         return (
-            f"{suppress_count(len(self._train))} examples, {suppress_count(self.rows.sum())} rows an epoch; the "
+            f"{with_noun(suppress_count(len(self._train)), 'example')}, "
+            f"{with_noun(suppress_count(self.rows.sum()), 'row')} an epoch; the "
             f"context leaves out {self._cut.sets_share:.1%} of the sets and, in these or beyond its rows, "
             f"{self._cut.events_share:.1%} of the events"
         )

@@ -8,6 +8,7 @@ from nest_model.training import paper_differences
 from nest_model.training.guesses import table
 from nest_model.training.hub_card import LICENCE, SCORES, USAGE, front_matter, hub_task
 from schemas.markdown import markdown_table
+from schemas.nouns import with_noun
 from schemas.suppress import suppress_count
 from schemas.tables.labels import AS_LABELLED, Task
 
@@ -131,11 +132,10 @@ def _label(task: Task) -> str:
             scale = "log(1 + number)" if task.scale and task.scale.is_log else "it is"
             return f"a number in {task.unit}, learnt as {scale}, standardised"
         case "time":
-            return (
-                f"a time to an event, in {len(task.times_days)} intervals up to {task.times_days[-1]:g} days"
-            )
+            last = with_noun(f"{task.times_days[-1]:g}", "day")
+            return f"a time to an event, in {with_noun(len(task.times_days), 'interval')} up to {last}"
         case _:
-            return f"{task.label_type} over {len(task.classes)} classes"
+            return f"{task.label_type} over {with_noun(len(task.classes), 'class', 'classes')}"
 
 
 def _paper_differences(card: "ModelCard") -> list[str]:
@@ -152,9 +152,9 @@ def _model(card: "ModelCard") -> list[str]:
     )
     return [
         "## Model",
-        f"{model.layers} layers, d {model.d_model}, {model.heads} heads, feed-forward {model.d_ff}, "
-        f"vocabulary {model.vocab_size:,}; {positions}. "
-        f"Context: the last {model.max_sets} sets, {model.max_set_rows} rows each."
+        f"{with_noun(model.layers, 'layer')}, d {model.d_model}, {with_noun(model.heads, 'head')}, "
+        f"feed-forward {model.d_ff}, vocabulary {model.vocab_size:,}; {positions}. "
+        f"Context: the last {with_noun(model.max_sets, 'set')}, {with_noun(model.max_set_rows, 'row')} each."
         + ("" if model.shuffle_seed is None else f" {_SHUFFLED.format(seed=model.shuffle_seed)}"),
         f"Vocabulary sha256 `{card.vocab_sha256}`.\n",
     ]
@@ -183,7 +183,8 @@ def _run(training: Mapping[str, Any]) -> list[str]:
     return [
         "## Training",
         f"AdamW {recipe['learning_rate']:g}, weight decay {recipe['weight_decay']:g}, "
-        f"{recipe['examples_per_step']} examples per step, seed {training['seed']}; {training['epochs']} epochs "
+        f"{with_noun(recipe['examples_per_step'], 'example')} per step, seed {training['seed']}; "
+        f"{with_noun(training['epochs'], 'epoch')} "
         f"(at most {recipe['epochs']}, patience {recipe['patience']}){_best_epoch(training)}."
         + (
             f" The learning rate is the best of {len(training['trials'])} on the validation subjects."
@@ -211,7 +212,7 @@ def _best_epoch(training: Mapping[str, Any]) -> str:
     if "stages" not in training:
         return f", of which number {training['best_epoch'] + 1} is the best"
     stages = (
-        f"{name.upper()} {stage['epochs']} epochs, number {stage['best_epoch'] + 1} is the best"
+        f"{name.upper()} {with_noun(stage['epochs'], 'epoch')}, number {stage['best_epoch'] + 1} is the best"
         for name, stage in training["stages"].items()
     )
     return f" in stages, each from the best epoch of the one before: {'; '.join(stages)}"

@@ -18,6 +18,7 @@ from nest_model.training.pretraining_data import PretrainingExamples, Pretrainin
 from nest_model.training.ranks import split_step, sum_over_ranks
 from nest_model.training.resume import Position
 from nest_model.training.runtime import Runtime
+from schemas.nouns import with_noun
 from schemas.suppress import suppress_count
 
 
@@ -86,7 +87,8 @@ class Pretraining:
         """The number of patients and rows, and the shares of sets and events beyond the context, for the log."""
         cut = self.examples.cut
         return (
-            f"{suppress_count(len(self.rows))} patients, {suppress_count(self.rows.sum())} rows an epoch; the "
+            f"{with_noun(suppress_count(len(self.rows)), 'patient')}, "
+            f"{with_noun(suppress_count(self.rows.sum()), 'row')} an epoch; the "
             f"context leaves out {cut.sets_share:.1%} of the sets, with them "
             f"{cut.events_in_cut_sets_share:.1%} of the events, and "
             f"{cut.events_in_long_sets_share:.1%} of the events in over-long sets"

@@ -15,6 +15,7 @@ from schemas.cohort.codes import VOCAB_NAMES, pattern_fault
 from schemas.contract import read_table
 from schemas.io.verify import is_written
 from schemas.layout import Layout
+from schemas.nouns import with_noun
 from schemas.suppress import suppress_count
 from schemas.tables.events import SUBJECTS
 from schemas.tables.vocab import VOCAB
@@ -132,7 +133,7 @@ def _patterns(
             count = len(names.codes(vocab, last_stem))
             yield (
                 _quoted(f"{last_stem}*"),
-                f"{shorten(name)}, {count:,} codes" if count else "every code that begins so",
+                f"{shorten(name)}, {with_noun(count, 'code')}" if count else "every code that begins so",
             )
 
 

@@ -12,6 +12,7 @@ from pipelines.cohorts.tables import Tables, pattern_expr
 from pipelines.cohorts.unanswerable import filters
 from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, LabelsOf
 from schemas.cohort.look_ahead import DATED_EARLY, ONE_END_OF_DATA, cut_requirements, look_aheads
+from schemas.nouns import with_noun
 from schemas.rules import DataRules
 from schemas.suppress import SMALLEST_SHOWN, vague_count
 from schemas.tables.labels import WITHOUT_CLASSES
@@ -171,7 +172,7 @@ def not_trainable(cohort: Cohort, labels: CohortLabels) -> list[str]:
         return ["not trainable: the cohort is empty; see where its rows go in the attrition table"]
     if isinstance(cohort.outcome, LabelsOf):
         if not labels.classes:
-            return [f"not trainable: no category has {cohort.outcome.min_index} admissions"]
+            return [f"not trainable: no category has {with_noun(cohort.outcome.min_index, 'admission')}"]
         return []
     faults = _few_classes(labels, "train")  # of a number: a single value
     return [f"not trainable: {fault}" for fault in faults]

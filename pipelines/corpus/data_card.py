@@ -7,6 +7,7 @@ import polars as pl
 
 from schemas.cards import UNMAPPED, Flow
 from schemas.errors import InputError
+from schemas.nouns import with_noun
 from schemas.suppress import suppress_count, suppress_small
 from schemas.tables.seqset import NO_END, TARGET_HIDDEN
 from schemas.tables.vocab import UNK
@@ -49,13 +50,14 @@ def refuse_no_token(token_flows: Mapping[str, Flow], sets: int) -> None:
     whole = sum(token_flows.values(), Flow(source_rows=0, kept_rows=0))
     if whole.kept_rows:
         return
-    problem = f"seqset: there is no token in any of {suppress_small(sets)} sets: "
+    problem = f"seqset: there is no token in any of {with_noun(suppress_small(sets), 'set')}: "
     if not whole.source_rows:
         raise InputError(
             f"{problem}there are no events. The card of the events says what was dropped; supply what is missing."
         )
     reason = max(whole.dropped, key=lambda name: whole.dropped[name])
-    share = f"{suppress_count(whole.dropped[reason], whole.source_rows)} of {suppress_small(whole.source_rows)} events"
+    events = suppress_count(whole.dropped[reason], whole.source_rows)
+    share = f"{events} of {with_noun(suppress_small(whole.source_rows), 'event')}"
     raise InputError(f"{problem}{share} were dropped as {reason}, {HOW_TO_MEND[reason]}")
 
 

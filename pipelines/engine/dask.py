@@ -13,6 +13,7 @@ from distributed import CancelledError, Client, Future, KilledWorker, wait
 
 from pipelines.engine.progress import StepProgress
 from schemas.errors import NestError
+from schemas.nouns import with_noun
 
 Result = TypeVar("Result")
 SECONDS_TO_ANSWER = 20
@@ -126,7 +127,7 @@ def _wait_for_rest(client: Client, step: str, futures: list["Future[Any]"]) -> N
     try:
         if not futures or not client.nthreads():
             return
-        log.warning("%s: waiting for %d buckets in progress", step, len(futures))
+        log.warning("%s: waiting for %s in progress", step, with_noun(len(futures), "bucket"))
         with client.as_current():
             wait(futures, timeout=SECONDS_FOR_THE_LAST)
     except TimeoutError:

@@ -19,6 +19,7 @@ from schemas.contract import contract_name, write_table
 from schemas.errors import InputError
 from schemas.io.hashing import file_sha256
 from schemas.layout import Layout
+from schemas.nouns import with_noun
 from schemas.tables.code_names import CODE_NAMES
 
 OWN = "code_names"
@@ -171,5 +172,9 @@ def _clean(file: str, rows: pl.DataFrame) -> tuple[pl.DataFrame, str, bool]:
         "give another name to a code that has one": distinct.height - unique.height,
     }
     words = [f"{count:,} {fault}" for fault, count in faults.items() if count]
-    sentence = f"{file}: of {rows.height:,} rows {' and '.join(words)}; they are not used." if words else ""
+    sentence = (
+        f"{file}: of {with_noun(rows.height, 'row')} {' and '.join(words)}; they are not used."
+        if words
+        else ""
+    )
     return unique, sentence, rows.height - legible.height > USUALLY_UNUSABLE * rows.height

@@ -13,6 +13,7 @@ import polars as pl
 from pipelines.reading.files import head, require_unchanged, translate_errors
 from schemas.errors import InputError
 from schemas.io.paths import scan_csv, scan_lines
+from schemas.nouns import with_noun
 
 LINES_PER_BATCH = 500_000
 _CELL = r'(?:[^",]*|"(?:[^"]|"")*")'
@@ -104,7 +105,11 @@ def _refuse(path: Path, lines: int, *, is_open: bool, quote_faults: int, row_fau
             f"perhaps escaped by a backslash ({path}): rows could vanish in such a cell. {remedy}"
         )
     if is_open or row_faults:
-        problem = "a quote is never closed" if is_open else f"{row_faults:,} quoted cells hold whole rows"
+        problem = (
+            "a quote is never closed"
+            if is_open
+            else f"whole rows stand in {with_noun(row_faults, 'quoted cell')}"
+        )
         raise InputError(
             f"{path.name}: cannot be parsed as comma-separated UTF-8 text ({path}): {problem}. {remedy}"
         )

@@ -3,6 +3,7 @@
 from schemas.code_names import CodeNames, shorten
 from schemas.cohort.codes import VOCAB_NAMES
 from schemas.cohort.model import CodeList
+from schemas.nouns import with_noun
 
 UNNAMED = "no name in the dictionary"
 
@@ -26,10 +27,6 @@ def _pattern(vocab: str, pattern: str, names: CodeNames) -> str:
     if not codes:
         return f"{pattern} ({UNNAMED})"
     if name:
-        return f"{shorten(name)} ({pattern}, {_count(len(codes))})"
+        return f"{shorten(name)} ({pattern}, {with_noun(len(codes), 'code')})"
     example = shorten(names.names[vocab][codes[0]])
-    return f"{pattern} ({_count(len(codes))}: {example}{' …' if len(codes) > 1 else ''})"
-
-
-def _count(number: int) -> str:
-    return "1 code" if number == 1 else f"{number:,} codes"
+    return f"{pattern} ({with_noun(len(codes), 'code')}: {example}{' …' if len(codes) > 1 else ''})"

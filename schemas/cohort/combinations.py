@@ -23,6 +23,7 @@ from schemas.cohort.conditions import (
 )
 from schemas.cohort.document import Path
 from schemas.cohort.parts import Section
+from schemas.nouns import with_noun
 
 MAX_NESTING = 3
 """How deep conditions may lie in one another; nobody reads more."""
@@ -58,7 +59,9 @@ class SomeOf(_Combination):
     @model_validator(mode="after")
     def _check_count(self) -> Self:
         if self.at_least > len(self.of):
-            raise PydanticCustomError("few", f"'at_least' is more than the {len(self.of)} conditions of 'of'")
+            raise PydanticCustomError(
+                "few", f"'at_least' is more than {with_noun(len(self.of), 'condition')} of 'of'"
+            )
         return self
 
 

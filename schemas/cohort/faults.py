@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from schemas.errors import NestError
+from schemas.nouns import with_noun
 
 
 @dataclass(frozen=True, order=True)
@@ -39,7 +40,12 @@ class CohortError(NestError):
         lines = [f"{self.file}:{fault.line}: {_short(str(fault))}" for fault in self.faults[:MAX_LINES]]
         num_omitted = len(self.faults) - len(lines)
         super().__init__(
-            "\n".join([*lines, *([f"{self.file}: and {num_omitted:,} more faults"] if num_omitted else [])])
+            "\n".join(
+                [
+                    *lines,
+                    *([f"{self.file}: and {with_noun(num_omitted, 'more fault')}"] if num_omitted else []),
+                ]
+            )
         )
 
 

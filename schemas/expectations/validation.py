@@ -35,6 +35,8 @@ os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read when Great Expect
 import great_expectations as gx
 from great_expectations.execution_engine import sqlalchemy_execution_engine
 
+from schemas.nouns import with_noun
+
 KINDS: Mapping[Severity, str] = {"ERROR": "required", "WARN": "usual"}
 """What the UI calls the expectations of each severity, whether they hold or not."""
 _SEVERITY = {"ERROR": "critical", "WARN": "warning"}
@@ -111,7 +113,11 @@ class Outcome:
             return " in some rows"
         if self.labels:
             return f" for {', '.join(self.labels)}"
-        return f" in {self.shown[0]} rows" if self.private else f" for {self.shown[0]} of {self.rows:,}"
+        return (
+            f" in {with_noun(self.shown[0], 'row')}"
+            if self.private
+            else f" for {self.shown[0]} of {self.rows:,}"
+        )
 
     @property
     def fault(self) -> str:
@@ -163,7 +169,7 @@ class Validation:
     def message(self, severity: Severity) -> str:
         """Return one line with the failed expectations of a severity: how many, which, and on how many rows."""
         failures, all_ = self.failed(severity), self.of(severity)
-        rows = f"{suppress_count(self.rows)} rows" if self.discloses_rows else ""
+        rows = with_noun(suppress_count(self.rows), "row") if self.discloses_rows else ""
         if not failures:
             suffix = f" on {rows}" if rows else ""
             return f"{self.suite}: all {len(all_)} {KINDS[severity]} expectations hold{suffix}."

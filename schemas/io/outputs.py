@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from schemas.errors import InputError
 from schemas.io import atomic
 from schemas.io.hashing import file_sha256
+from schemas.nouns import with_noun
 
 MARK = ".made_by_nest.json"
 DAMAGED = "damaged"
@@ -255,7 +256,7 @@ def _is_hash(identity: str) -> bool:
 
 def _refuse(foreign: Sequence[Path], hint: str = "") -> None:
     if foreign:
-        several = f" So would {len(foreign) - 1:,} more files there." if len(foreign) > 1 else ""
+        several = f" So would {with_noun(len(foreign) - 1, 'more file')} there." if len(foreign) > 1 else ""
         raise InputError(
             f"{foreign[0]}: was not made here, or was changed since, and would be lost.{several} Move it away, or "
             "choose another folder; files of an earlier version have no mark and can be removed. It is untouched."

@@ -24,6 +24,7 @@ from nest_model.training.guesses.verdicts import not_judged
 from nest_model.training.objective import Objective, PackedPatients
 from nest_model.training.pretraining_data import PretrainingExamples
 from schemas.errors import NestError
+from schemas.nouns import with_noun
 from schemas.suppress import suppress_count
 
 DRAWS = 2  # of masks: Grill et al. symmetrise their loss by swapping the two views
@@ -126,9 +127,9 @@ class GuessedWindows:
         if std_z < LEAST_STD:
             raise NestError(
                 "pretraining by BYOL has collapsed: the projections of validation windows with the same number "
-                f"({suppress_count(counts['windows'])} windows in all) have a standard deviation of {std_z:.2g}, below "
-                f"{LEAST_STD:g} (evenly spread ones have {(len(z) // PLACES - 1) ** -0.5:.2g}), at a loss of "
-                f"{byol:.4g}; train again with a lower --learning-rate or another --seed."
+                f"({with_noun(suppress_count(counts['windows']), 'window')} in all) have a standard deviation of "
+                f"{std_z:.2g}, below {LEAST_STD:g} (evenly spread ones have {(len(z) // PLACES - 1) ** -0.5:.2g}), at "
+                f"a loss of {byol:.4g}; train again with a lower --learning-rate or another --seed."
             )
         return {"val_loss": byol, "val_byol": byol, "val_std_z": std_z}
 

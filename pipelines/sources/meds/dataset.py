@@ -24,6 +24,7 @@ from pipelines.reading.files import (
 from pipelines.sources.meds.codes import with_table_prefix
 from schemas.errors import InputError
 from schemas.io.walk import leaves
+from schemas.nouns import with_noun
 from schemas.tables.meds import CORE, ENCOUNTER_COLUMNS, EXTENSIONS, MEDS_DATA, MEDS_SPLITS
 
 ROWS_PER_BATCH = 500_000
@@ -195,8 +196,8 @@ def _find_shards(folder: Path) -> tuple[Path, ...]:
     if faults:
         path, message = next(iter(faults.items()))
         raise InputError(
-            f"{path.relative_to(folder.parent).as_posix()}: {message.format(path)} Of the {len(paths):,} files in "
-            f"{folder.name}, {len(faults):,} cannot be read."
+            f"{path.relative_to(folder.parent).as_posix()}: {message.format(path)} Of {with_noun(len(paths), 'file')} "
+            f"in {folder.name}, {len(faults):,} cannot be read."
         )
     files = tuple(sorted(path for path in paths if path.suffix == ".parquet"))
     if not files:

@@ -7,6 +7,7 @@ import polars as pl
 
 from pipelines.reading.tables import FIRST_YEAR, LAST_YEAR, count_outside
 from schemas.errors import InputError
+from schemas.nouns import with_noun
 
 TIMES = ("time", "available_at")
 
@@ -75,8 +76,8 @@ def refuse_split_subjects(ids: list[pl.Series]) -> int:
     num_shared = len(all_ids) - all_ids.n_unique()
     if num_shared:
         raise InputError(
-            f"data: {num_shared:,} subjects lie in more than one file; MEDS keeps a subject in one. Remove the "
-            "duplicate file, or write each subject's rows together."
+            f"data: rows of {with_noun(num_shared, 'subject')} lie in more than one file; MEDS keeps a subject in one. "
+            "Remove the duplicate file, or write each subject's rows together."
         )
     return len(all_ids)
 
@@ -86,6 +87,6 @@ def refuse_ambiguous_encounters(stays: pl.DataFrame, column: str | None) -> None
     num_shared = stays.height - stays["encounter_id"].n_unique()
     if num_shared:
         raise InputError(
-            f"data: column {column}: {num_shared:,} encounters belong to more than one subject. Set "
+            f"data: column {column}: {with_noun(num_shared, 'encounter')} of more than one subject. Set "
             "NEST_MEDS_ENCOUNTER_COLUMN to a column that identifies one encounter of one subject, or to `none`."
         )

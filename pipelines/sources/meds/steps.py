@@ -25,6 +25,7 @@ from schemas.errors import InputError
 from schemas.io.atomic import writing
 from schemas.io.folders import replace_folder
 from schemas.layout import Layout
+from schemas.nouns import with_noun
 from schemas.rules import DataRules
 from schemas.settings import Settings
 from schemas.suppress import suppress_count
@@ -80,8 +81,8 @@ def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
         ids.append(checks.subjects())
     if not counts["rows"]:
         raise InputError(
-            f"data: 0 rows in {len(dataset.files):,} files ({dataset.root}). Give a dataset with rows, or copy the "
-            "whole dataset again."
+            f"data: 0 rows in {with_noun(len(dataset.files), 'file')} ({dataset.root}). Give a dataset with rows, or "
+            "copy the whole dataset again."
         )
     counts["subjects"] = refuse_split_subjects(ids)
     card = StepCard(

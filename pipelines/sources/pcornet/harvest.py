@@ -7,6 +7,7 @@ import polars as pl
 from pipelines.sources.pcornet.times import without_sentinels
 from pipelines.sources.pcornet.words import strip_text
 from schemas.errors import InputError
+from schemas.nouns import with_noun
 
 TRUE_BIRTH_DATES = "01"
 VERSIONS = ("6.1", "7.0")
@@ -23,8 +24,8 @@ def end_of_data(harvest: pl.DataFrame) -> date:
     earliest = without_sentinels(harvest, *dates).select(pl.min_horizontal(dates).min()).item()
     if earliest is None:
         raise InputError(
-            f"HARVEST: columns {', '.join(dates)}: no date in any of {harvest.height:,} rows, so the end of the data "
-            "is unknown. Fill in the refresh dates."
+            f"HARVEST: columns {', '.join(dates)}: no date in {with_noun(harvest.height, 'row')}, so the end of the "
+            "data is unknown. Fill in the refresh dates."
         )
     return date.fromisoformat(str(earliest))
 

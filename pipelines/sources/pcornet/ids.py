@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from schemas.errors import InputError
+from schemas.nouns import with_noun
 
 SHORTEST_SALT = 16
 SYNTHETIC_SALT = "the synthetic CDM is nobody's"
@@ -22,8 +23,8 @@ class Ids:
     def __init__(self, salt: str) -> None:
         if len(salt) < SHORTEST_SALT:
             raise InputError(
-                f"NEST_SITE_SALT: {len(salt)} characters are too few; give {SHORTEST_SALT} or more, e.g. the output of "
-                "`openssl rand -hex 32`, and keep them: another salt makes other ids."
+                f"NEST_SITE_SALT: a salt of {with_noun(len(salt), 'character')} is too short; give {SHORTEST_SALT} or "
+                "more, e.g. the output of `openssl rand -hex 32`, and keep them: another salt makes other ids."
             )
         self._key = blake2b(salt.encode(), digest_size=32).digest()  # a key has at most 64 bytes
 

@@ -37,6 +37,7 @@ from schemas.contract import contract_name, write_table
 from schemas.errors import ContractError, InputError
 from schemas.io.folders import replace_folder
 from schemas.layout import Layout
+from schemas.nouns import with_noun
 from schemas.rules import DataRules
 from schemas.suppress import suppress_count, suppress_small
 from schemas.tables.events import AGE_LIMIT_YEARS, ENCOUNTERS, EVENTS, SUBJECTS
@@ -93,7 +94,7 @@ def inspect_raw(source: PcornetSource, layout: Layout, allowed_methods: tuple[st
         notes=[
             f"the data end on {end_of_data(harvest)}, the earliest refresh date",
             *(
-                f"{table}: {suppress_small(count)} dates outside the years 1 to 9999 came out null"
+                f"{table}: {with_noun(suppress_small(count), 'date')} outside the years 1 to 9999 came out null"
                 for table, count in source.dates_out_of_range().items()
             ),
         ],
@@ -128,8 +129,8 @@ def extract_subjects(
     ids, births = subjects["subject_id"], subjects["birth_date"]
     if not subjects.height:
         raise InputError(
-            f"DEMOGRAPHIC: none of {flows['DEMOGRAPHIC'].source_rows:,} patients was born from {people.FIRST_BIRTH} to "
-            f"{people.LAST_BIRTH}. Give the CDM's own table."
+            f"DEMOGRAPHIC: none of {with_noun(flows['DEMOGRAPHIC'].source_rows, 'patient')} was born from "
+            f"{people.FIRST_BIRTH} to {people.LAST_BIRTH}. Give the CDM's own table."
         )
     with_splits = subjects.with_columns(
         split_by_birth_day(ids, births, *TASK_SPLIT, BIRTH_DAYS_OF_TEST).alias("split"),

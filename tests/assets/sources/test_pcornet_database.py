@@ -204,7 +204,7 @@ def test_missing_vocab_folder_is_reported_before_the_extraction(
     finally:
         server.run("UPDATE harvest SET birth_date_mgmt = '01'")
     monkeypatch.setenv("NEST_SITE_SALT", "short")
-    assert_refused(live, "NEST_SITE_SALT: 5 characters are too few")
+    assert_refused(live, "NEST_SITE_SALT: a salt of 5 characters is too short")
     monkeypatch.delenv("NEST_SITE_SALT")
     assert_refused(live, "NEST_PCORNET_DATABASE is set but NEST_SITE_SALT is not")
 

@@ -243,9 +243,9 @@ def splits_of(world: World) -> list[str]:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda rows, split: [(*row[:3], False) for row in rows], "one class only in the train split"),
-        (lambda rows, split: [row for row in rows if split[row[0]] != "val"], "no row in the val split"),
-        (lambda rows, split: [row for row in rows if split[row[0]] != "test"], "no row in the test split"),
+        (lambda rows, split: [(*row[:3], False) for row in rows], "the train split has one class only"),
+        (lambda rows, split: [row for row in rows if split[row[0]] != "val"], "the val split has no row"),
+        (lambda rows, split: [row for row in rows if split[row[0]] != "test"], "the test split has no row"),
     ],
 )
 def test_an_untrainable_task_writes_the_reason_and_removes_old_models(
@@ -258,9 +258,10 @@ def test_an_untrainable_task_writes_the_reason_and_removes_old_models(
     write_labels(tmp_path / "labels.parquet", change(rows_of(world), split), split)
     tune(world, pretrained_model, tmp_path, labels=tmp_path / "labels.parquet")
 
-    assert json.loads((tmp_path / "model" / "not_trainable.json").read_text())["reason"] == reason
+    whole_reason = json.loads((tmp_path / "model" / "not_trainable.json").read_text())["reason"]
+    assert whole_reason.startswith(f"{reason}; give more patients, or widen what the cohort requires")
     last = json.loads((tmp_path / "model" / "metrics.jsonl").read_text().splitlines()[-1])
-    assert last == {"event": "not_trainable", "reason": reason}
+    assert last == {"event": "not_trainable", "reason": whole_reason}
     assert {file.name for file in (tmp_path / "model").iterdir()} == {
         MARK,
         "not_trainable.json",

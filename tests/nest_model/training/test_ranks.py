@@ -93,7 +93,7 @@ def test_pretraining_under_torchrun_gives_the_same_losses(world, tmp_path):
     output = wait_for_ranks(process)
 
     assert process.returncode == 0, output
-    assert "2 rank(s), DDP, attention" in output
+    assert "2 ranks, DDP, attention" in output
     assert output.count("epoch 2:") == 1, "only one rank logs"
     assert max_loss_difference(tmp_path / "one", tmp_path / "two") <= 1e-5
     num_evaluations = [

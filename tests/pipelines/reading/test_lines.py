@@ -43,8 +43,8 @@ def test_count_rows_of_a_well_quoted_table(
         (rb'1,"5\" x",3' + b"\n4,5,6\n" + rb'7,"8\" y",9' + b"\n", "2 of 4 lines .* not doubled"),
         (rb'1,"5\"",3' + b"\n4,5,6\n" + rb'7,"8\"",9' + b"\n", "not doubled"),
         (b'1,5"2,3\n', "not doubled"),
-        (b'1,",3\n4,5,6\n7,",9\n', "hold whole rows"),
-        (b'1,",3\n7,",9\n', "hold whole rows"),
+        (b'1,",3\n4,5,6\n7,",9\n', "whole rows stand in"),
+        (b'1,",3\n7,",9\n', "whole rows stand in"),
         (b'1,"never,3\n4,5,6\n', "never closed"),
     ],
 )

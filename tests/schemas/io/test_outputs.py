@@ -128,7 +128,7 @@ def test_folder_of_an_earlier_version_is_replaced_by_contract(tmp_path: Path):
     make_events(tmp_path / "events", "b")
     (tmp_path / "events" / MARK).unlink()
     (tmp_path / "events" / "notes.txt").write_text("the user's")
-    with pytest.raises(InputError, match=rf"metadata/dataset\.json: {FOREIGN}.*So would 1 more files"):
+    with pytest.raises(InputError, match=rf"metadata/dataset\.json: {FOREIGN}.*So would 1 more file there"):
         make_events(tmp_path / "events", "c")
 
 

@@ -24,6 +24,7 @@ from schemas.io.hashing import file_sha256
 from schemas.io.lock import sole_writer
 from schemas.io.outputs import adopt, refuse_foreign_files, replace_outputs
 from schemas.io.private import make_private
+from schemas.nouns import with_noun
 
 _DAY_1970 = date(1970, 1, 1).toordinal()
 # in days since 1970
@@ -122,8 +123,8 @@ def _refuse_foreign_tables(folder: Path) -> None:
     later_files = [path for name in later for path in tables[name]]
     if later_files and not manifest:
         raise InputError(
-            f"{folder}: holds {len(later_files)} files named after a CDM's tables that no extraction wrote. Give "
-            "another folder."
+            f"{folder}: holds {with_noun(len(later_files), 'file')} named after a CDM's tables that no extraction "
+            "wrote. Give another folder."
         )
     refuse_foreign_files([*tables[first], *later_files])
 
@@ -240,8 +241,8 @@ def _read_lines(folder: Path, refresh: Refresh, origin: str) -> dict[str, Manife
     if (difference := _find_difference(manifest, refresh, origin)) is not None:
         singular, plural = difference
         raise InputError(
-            f"{folder}: holds {len(manifest)} tables of another {singular}. Two {plural} do not mix: give an empty "
-            "folder."
+            f"{folder}: holds {with_noun(len(manifest), 'table')} of another {singular}. Two {plural} do not mix: give "
+            "an empty folder."
         )
     return manifest
 

@@ -452,7 +452,7 @@ def test_foreign_table_file_is_never_overwritten(cdm: Path, tmp_path: Path):
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "DEATH.csv").write_text("PATID,DEATH_DATE\n")
-    with pytest.raises(InputError, match=r"foreign: holds 1 files named after a CDM's tables"):
+    with pytest.raises(InputError, match=r"foreign: holds 1 file named after a CDM's tables"):
         extract(Dump(cdm), foreign)
     assert [path.name for path in foreign.iterdir() if not path.name.startswith(".")] == ["DEATH.csv"]
     dump_folder = shutil.copytree(cdm, tmp_path / "dump")

@@ -33,7 +33,7 @@ def test_patient_and_visit_of_same_name_have_different_ids():
 
 
 def test_a_salt_that_could_be_guessed_is_refused_and_not_quoted():
-    with pytest.raises(InputError, match=r"NEST_SITE_SALT: 7 characters are too few") as error:
+    with pytest.raises(InputError, match=r"NEST_SITE_SALT: a salt of 7 characters is too short") as error:
         Ids("hunter2")
     assert "hunter2" not in str(error.value)
 

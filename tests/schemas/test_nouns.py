@@ -1,0 +1,24 @@
+"""A count has its noun in the number that goes with it, withheld or not."""
+
+import pytest
+
+from schemas.nouns import with_noun
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "0 patients"),
+        (1, "1 patient"),
+        ("1", "1 patient"),
+        (1234, "1,234 patients"),
+        ("< 11", "< 11 patients"),
+        ("1,001", "1,001 patients"),
+    ],
+)
+def test_noun_is_in_the_plural_unless_the_count_is_one(count, words):
+    assert with_noun(count, "patient") == words
+
+
+def test_noun_may_have_a_plural_of_its_own():
+    assert [with_noun(count, "class", "classes") for count in (1, 2)] == ["1 class", "2 classes"]
