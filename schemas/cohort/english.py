@@ -209,7 +209,7 @@ def _window(
 def _any_event(outcome: AnyEvent) -> str:
     if not outcome.first_ever:
         return f"a code of {outcome.any_event} {_window(outcome)}"
-    return f"the patient's first code ever of {outcome.any_event} {_window(outcome)}"
+    return f"the first code of {outcome.any_event} in all that is known of the patient, {_window(outcome)}"
 
 
 def _encounters_with(outcome: EncountersWith) -> str:

@@ -56,7 +56,7 @@ class EncountersWith(_WindowOutcome):
 
 class AnyEvent(_WindowOutcome):
     any_event: ListName
-    first_ever: Literal[True] | None = None  # only the first of the patient's life counts
+    first_ever: Literal[True] | None = None  # only the first that the data have of the patient counts
 
 
 class EpisodesOf(_WindowOutcome):

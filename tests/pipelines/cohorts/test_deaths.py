@@ -72,6 +72,15 @@ def test_first_ever_excludes_a_patient_with_an_earlier_event():
     assert labels({"outcome": FIRST}, [INDEX], [event_at(T + DAY)]) == {1: True}
 
 
+def test_first_ever_with_earlier_records_excludes_a_patient_whose_records_begin_with_the_index():
+    """Whose first code that is, a first or a repeat, nobody knows."""
+    earlier_visit = {"any_encounter": {}, "before": "index.start - 1 year"}
+    changes = {"outcome": FIRST, "require": [{"known for a year": earlier_visit}]}
+    earlier = INDEX | {"encounter_id": 7, "start": T - 500 * DAY, "end": T - 499 * DAY}
+    assert labels(changes, [INDEX], [event_at(T + DAY)]) == {}
+    assert labels(changes, [earlier, INDEX], [event_at(T + DAY)]) == {1: True}
+
+
 def test_a_repeat_counts_without_first_ever():
     repeat = {"any_event": "heart", "within": "30 days"}
     events = [event_at(T - 400 * DAY), event_at(T + DAY)]

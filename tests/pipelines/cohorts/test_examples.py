@@ -89,8 +89,8 @@ def _codes(random: Random, cohort: Cohort, rates: dict[str, float], number: int,
 
 
 @pytest.mark.docs
-def test_fifteen_examples_have_distinct_names():
-    assert len(EXAMPLES) == len({cohort.cohort for cohort in EXAMPLES}) == 15
+def test_sixteen_examples_have_distinct_names():
+    assert len(EXAMPLES) == len({cohort.cohort for cohort in EXAMPLES}) == 16
 
 
 @pytest.mark.parametrize("cohort", EXAMPLES, ids=lambda cohort: cohort.cohort)
