@@ -22,6 +22,7 @@ from nest_model.audit.known_later import (
     outcome_times_us,
     without_events,
 )
+from nest_model.audit.nested_counts import NestedCounts
 from nest_model.audit.tell_tales import TellTale, tell_tales
 from nest_model.data.history import select
 from nest_model.data.labels import Labels
@@ -31,12 +32,16 @@ from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.metrics import Score
 from schemas.cohort import Cohort, Died, IndexDaysLeft, IndexDied, IndexLongerThan
 from schemas.cohort.look_ahead import look_aheads
+from schemas.nouns import with_noun
 from schemas.suppress import suppress_count
 from schemas.tables.leak_audit import THRESHOLD, LeakAudit, Proof, Suspect
 from schemas.tables.vocab import SPECIAL_KIND
 
 MOST_ROWS = 20_000
 """Most predictions the suspects are scored on; of more, those of randomly drawn patients."""
+
+UNCOUNTED = "–"
+"""In place of the predictions with any suspect: with those of each, the number of those with several is known."""
 
 MOST_NAMED = 12
 """How many of the features found in the data are listed, the most telling ones."""
@@ -56,6 +61,7 @@ class Suspects:
     looks_ahead: tuple[str, ...]
     selection: Selection
     scores: dict[frozenset[int], Score]  # by left-out features, a cache
+    counts: NestedCounts
 
     @classmethod
     def of(
@@ -86,6 +92,7 @@ class Suspects:
             tuple(f"{name}: {reason}." for name, reason in (look_aheads(cohort) if cohort else {}).items()),
             selection,
             {},
+            NestedCounts(sample.subject_id),
         )
 
     def audit(self, proofs: list[Proof]) -> LeakAudit:
@@ -201,15 +208,13 @@ class Suspects:
         if len(self._present_lists) + len(self._tell_tales) < 2:
             return None
         name = "All of these codes and features together"
-        return self._without_other_suspects(
-            name, "", self._has_features(self._suspect_features), self._suspect_features
-        )
+        return self._without_other_suspects(name, "", None, self._suspect_features)
 
     def sample_description(self) -> str:
         """Return a sentence on the predictions that suspects are scored on."""
-        note = " sampled" if self.is_drawn else ""
+        noun = "sampled prediction" if self.is_drawn else "prediction"
         return (
-            f"{suppress_count(len(self.labels))}{note} predictions of training and validation patients, each by a "
+            f"{with_noun(suppress_count(len(self.labels)), noun)} of training and validation patients, each by a "
             "light model fitted on other patients; the test split is not used."
         )
 
@@ -268,7 +273,13 @@ class Suspects:
         return self._suspect(f"{kind} of the index stay", reason, is_present, self.full_score, score_without)
 
     def _without_other_suspects(
-        self, name: str, reason: str, is_present: np.ndarray, features: np.ndarray, *, is_listed: bool = False
+        self,
+        name: str,
+        reason: str,
+        is_present: np.ndarray | None,
+        features: np.ndarray,
+        *,
+        is_listed: bool = False,
     ) -> Suspect:
         """Return the inflation by features in a model without the other suspects, which could replace them."""
         features = self.columns.twins(features)
@@ -286,7 +297,7 @@ class Suspects:
         self,
         name: str,
         reason: str,
-        is_present: np.ndarray,
+        is_present: np.ndarray | None,
         score_with: Score,
         score_without: Score,
         *,
@@ -299,7 +310,7 @@ class Suspects:
         return Suspect(
             name=name,
             why=reason,
-            predictions=suppress_count(int(is_present.sum()), len(is_present)),
+            predictions=UNCOUNTED if is_present is None else self.counts.text(is_present),
             auroc_with=measure(score_with),
             auroc_without=measure(score_without),
             inflation=measure(difference),

@@ -19,6 +19,7 @@ from schemas.errors import ContractError
 from schemas.tables.labels import labels_schema
 from schemas.tables.leak_audit import LeakAudit
 from tests.silent_faults.leaky_world import Stay, write_leaky_hospital
+from tests.support.attacker import Attacker
 from tests.support.factories.shards import DAY_US
 
 
@@ -52,6 +53,46 @@ def test_a_suspect_in_under_eleven_predictions_has_no_count(tmp_path):
     assert suspect.name == "Do-not-resuscitate order"
     assert suspect.warns
     assert suspect.predictions == "< 11"
+
+
+def test_counts_of_a_suspect_and_its_kind_do_not_subtract_to_few_predictions(tmp_path):
+    """Of 640 predictions 80 have the order and 4 another diagnosis: their kind's 84 would say so."""
+
+    def plant(stay: Stay) -> None:
+        if stay.subject < 100:
+            stay.add("DX:Z66")
+        elif 100 <= stay.subject < 105:
+            stay.add("DX:I10")
+
+    write_leaky_hospital(tmp_path, plant)
+    audit = run_audit(tmp_path)
+    counts = {suspect.name: suspect.predictions for suspect in (*audit.suspects, *audit.kinds)}
+    assert counts["Do-not-resuscitate order"] == "80"
+    attacker = Attacker()
+    attacker.see({"order": counts["Do-not-resuscitate order"], "kind": counts["DX of the index stay"]})
+    attacker.know_sum("kind", ["order", "other diagnoses"])
+    assert attacker.narrowed({"other diagnoses": 4}) == {}
+
+
+def test_predictions_with_several_suspects_are_not_counted(tmp_path):
+    """With the number that has each, and the number that has any, the number that has both would be known."""
+
+    def plant(stay: Stay) -> None:
+        if stay.subject < 100:
+            stay.add("DX:Z66")
+        if 95 <= stay.subject < 200:
+            stay.add("DX:Z515")
+
+    write_leaky_hospital(tmp_path, plant)
+    counts = {suspect.name: suspect.predictions for suspect in run_audit(tmp_path).suspects}
+    attacker = Attacker()
+    names = {"order": "Do-not-resuscitate order", "care": "Palliative care"}
+    attacker.see({short: counts[name] for short, name in names.items()})
+    attacker.see({"any": counts["All of these codes and features together"]})
+    attacker.know_sum("order", ["order alone", "both"])
+    attacker.know_sum("care", ["care alone", "both"])
+    attacker.know_sum("any", ["order alone", "care alone", "both"])
+    assert attacker.narrowed({"both": 4}) == {}
 
 
 def test_a_token_of_few_patients_is_not_a_suspect(tmp_path):
