@@ -48,16 +48,20 @@ def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepC
 
 
 def write_new_patients(source: MimicSource, frozen: Layout, out: Layout) -> StepCard:
-    """Write the tables and shards of new patients, for a caller that holds the folders; see `tokenize`."""
+    """Write the tables and shards of new patients, for a caller that holds the folders; see `tokenize`.
+
+    The card is that of the shards, with the warnings on the events too.
+    """
     _claim(out)
     with _staged(out) as staging:
         rules = frozen_rules(frozen)
         mimic.inspect_raw(source, staging)
         mimic.extract_subjects(source, staging, rules)
         mimic.extract_encounters(source, staging)
-        mimic.extract_events(source, staging, rules)
+        events = mimic.extract_events(source, staging, rules)
         corpus.write_seqset(staging, rules, frozen, tables=TABLE_OF_KIND)
-        return _seal_cards(staging)
+        card = _seal_cards(staging)
+        return card.model_copy(update={"warnings": [*events.warnings, *card.warnings]})
 
 
 def _claim(out: Layout) -> None:

@@ -20,6 +20,7 @@ from schemas.cards import StepCard
 from schemas.errors import NestError
 from schemas.io.private import make_private
 from schemas.io.verify import verified
+from schemas.nouns import with_noun
 from schemas.suppress import disclosing, suppress_count
 
 GROUP, JOB = "mimic_operations", "mimic_scores"
@@ -63,8 +64,11 @@ def new_shards(workspace: Workspace) -> dg.MaterializeResult[Any]:
     card = write_new_patients(source, layout, layout.new_patients)
     with disclosing(False):
         metadata = card_metadata(card)
+    log = dg.AssetExecutionContext.get().log
+    for warning in card.warnings:
+        log.warning(warning)
     if not card.counts["sets"]:
-        dg.AssetExecutionContext.get().log.info("none of the new patients has an admission: nobody is scored")
+        log.info("none of the new patients has an admission: nobody is scored")
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(card.version))
 
 
@@ -98,7 +102,7 @@ def scores_asset(cohort: str) -> dg.AssetsDefinition:
         options = flags({"model": model, "seqset": layout.new_patients.seqset})
         run_nest_model(context, pipes, file, "predict", *options)
         patients = suppress_count(pq.ParquetFile(verified(file)).metadata.num_rows)
-        context.log.info(f"{patients} patients scored")
+        context.log.info(f"{with_noun(patients, 'patient')} scored")
         return dg.MaterializeResult(metadata={SCORED: patients, "scores": dg.MetadataValue.path(file)})
 
     return scores

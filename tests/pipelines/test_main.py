@@ -110,6 +110,31 @@ def test_tokenize_of_a_night_without_admissions_replaces_the_shards_of_the_last(
     assert read_table(out.seqset / "shard-00000.parquet", SEQSET).num_rows == 0
 
 
+@pytest.mark.parametrize(("rows", "warns"), [(7, False), (120, True)])
+def test_tokenize_of_a_night_when_no_drug_was_given_has_no_medication(
+    fitted_run, tmp_path, capsys, rows, warns
+):
+    header, emar = (tables := make_tables(2))["emar"]
+    rows_not_given = [list(emar[k % len(emar)]) for k in range(rows)]
+    for number, row in enumerate(rows_not_given):
+        row[header.index("event_txt")] = "Not Given"
+        row[header.index("emar_seq")] = number
+    write_tables(tmp_path / "raw", {**tables, "emar": (header, rows_not_given)})
+    assert tokenize(tmp_path / "raw", fitted_run / "mimic", tmp_path / "new") == 0
+    assert "tokens_MED" not in StepCard.read(Layout(tmp_path / "new").cards, "seqset").counts
+    warning = "WARN emar: column event_txt: 120 of 120 rows are not Administered (usual: at most 60%)"
+    assert (warning in capsys.readouterr().out) == warns
+
+
+def test_tokenize_refuses_a_night_whose_drugs_were_given_and_have_no_name(fitted_run, tmp_path, capsys):
+    header, emar = (tables := make_tables(2))["emar"]
+    for row in emar:
+        row[header.index("medication")] = ""
+    write_tables(tmp_path / "raw", {**tables, "emar": (header, emar)})
+    assert tokenize(tmp_path / "raw", fitted_run / "mimic", tmp_path / "new") == 2
+    assert "emar: none of " in capsys.readouterr().err
+
+
 def test_tokenize_refuses_events_of_admissions_that_the_empty_table_lacks(fitted_run, tmp_path, capsys):
     tables = make_tables(2)
     write_tables(tmp_path / "raw", {**tables, "admissions": (tables["admissions"][0], [])})

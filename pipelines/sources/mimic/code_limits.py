@@ -4,6 +4,7 @@ from pipelines.events.code_limits import MOST_MALFORMED_SHARE, count_above, dama
 from pipelines.sources.mimic.drug_lookup import GsnCount
 from schemas.cards import Flow
 from schemas.errors import InputError
+from schemas.suppress import suppress_count
 
 MAX_FOREIGN_SHARE = 0.001
 # of emar rows that are not Administered; the demo has 36 %
@@ -16,21 +17,37 @@ SYSTEM_OF_TABLE = {"diagnoses_icd": "ICD-10-CM", "procedures_icd": "ICD-10-PCS"}
 NO_LOSS = ("repeated", "event_txt")
 """Reasons to drop a row that are not losses: a copy of another row, a drug that was not given."""
 
+CHECK = "Check that its columns hold what MIMIC-IV's do."
+
 
 def foreign_sentence(table: str, count: str, rows: int) -> str:
     """Return a sentence on rows that name an admission of another patient; `count` is exact or suppressed."""
     return f"{table}: column hadm_id: {count} of {rows:,} rows name another patient's admission or none"
 
 
-def refuse(table: str, flow: Flow) -> None:
+def not_given_warnings(emar: Flow) -> list[str]:
+    """Return a sentence on drugs that were mostly not given, as a night's patients may have; small counts hidden."""
+    rows = emar.source_rows
+    if rows < MIN_ROWS or not count_above(emar, "event_txt", MAX_NOT_GIVEN_SHARE):
+        return []
+    count = suppress_count(emar.dropped["event_txt"], rows)
+    usual = f"(usual: at most {MAX_NOT_GIVEN_SHARE:.0%})"
+    return [f"emar: column event_txt: {count} of {rows:,} rows are not Administered {usual}. {CHECK}"]
+
+
+def refuse(table: str, flow: Flow, *, may_be_empty: bool = False) -> None:
     """Refuse a table whose flow exceeds the limits.
+
+    Args:
+        may_be_empty: whether nothing of the table may be left, as of a night when no drug was given; the share that was
+            not given is no fault then.
 
     Raises:
         InputError: a code is of no known version; above 0.1 % of rows hold a malformed code, or name another patient's
             admission or an unknown patient; codes have lost their zeros; one labevent_id stands for two measurements;
             more than half of a kind is lost, or all of it.
     """
-    if fault := _codes_fault(table, flow) or _rows_fault(table, flow) or _loss(flow):
+    if fault := _codes_fault(table, flow) or _rows_fault(table, flow) or _loss(flow, may_be_empty):
         raise InputError(f"{table}: {fault}")
 
 
@@ -60,26 +77,25 @@ def _rows_fault(table: str, flow: Flow) -> str | None:
     return None
 
 
-def _loss(flow: Flow) -> str | None:
+def _loss(flow: Flow, may_be_empty: bool) -> str | None:
     """Return the fault of a table of which too few rows are left, or None."""
     counts, rows = flow.dropped, flow.source_rows
-    columns = "Check that its columns hold what MIMIC-IV's do."
-    if rows and not flow.kept_rows:
+    whole = rows - sum(counts.get(reason, 0) for reason in NO_LOSS)
+    if rows and not flow.kept_rows and (whole or not may_be_empty):
         reason = max(counts, key=lambda name: counts[name])
-        return f"none of {rows:,} rows can be used: {counts[reason]:,} are dropped as {reason}. {columns}"
+        return f"none of {rows:,} rows can be used: {counts[reason]:,} are dropped as {reason}. {CHECK}"
     if rows < MIN_ROWS:
         return None
-    if count := count_above(flow, "event_txt", MAX_NOT_GIVEN_SHARE):
+    if not may_be_empty and (count := count_above(flow, "event_txt", MAX_NOT_GIVEN_SHARE)):
         return (
-            f"column event_txt: {count} are not Administered (more than {MAX_NOT_GIVEN_SHARE:.0%}). {columns}"
+            f"column event_txt: {count} are not Administered (more than {MAX_NOT_GIVEN_SHARE:.0%}). {CHECK}"
         )
     losses = {reason: count for reason, count in counts.items() if reason not in NO_LOSS}
     losses["not_in_gem"] = flow.noted.get("not_in_gem", 0)
-    whole = rows - sum(counts.get(reason, 0) for reason in NO_LOSS)
     if sum(losses.values()) > MAX_LOST_SHARE * whole:
         reason = max(losses, key=lambda name: losses[name])
         loss = f"{sum(losses.values()):,} of {whole:,} rows are lost (more than half)"
-        return f"{loss}, {losses[reason]:,} of them as {reason}. {columns}"
+        return f"{loss}, {losses[reason]:,} of them as {reason}. {CHECK}"
     return None
 
 

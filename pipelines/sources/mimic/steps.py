@@ -171,7 +171,7 @@ def extract_events(source: MimicSource, layout: Layout, rules: DataRules) -> Ste
             }
         flows = {table: flow.then(bucket_flows[table]) for table, flow in flows.items()}
         for table, flow in flows.items():
-            limits.refuse(table, flow)
+            limits.refuse(table, flow, may_be_empty=source.may_be_empty)
         shutil.rmtree(spill.folder)
     kind_counts = {f"events_{kind}": flows[table].kept_rows for kind, table in TABLE_OF_KIND.items()}
     card = StepCard(
@@ -179,7 +179,7 @@ def extract_events(source: MimicSource, layout: Layout, rules: DataRules) -> Ste
         contract=contract_name(EVENTS),
         flows=flows,
         counts={"events": sum(kind_counts.values()), **kind_counts},
-        warnings=_foreign_warnings(flows),
+        warnings=[*_foreign_warnings(flows), *limits.not_given_warnings(flows["emar"])],
     )
     return shards.write_card(card, layout)
 
