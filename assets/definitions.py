@@ -130,10 +130,15 @@ def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
         return []
     source_cohorts = [cohort for cohort in cohorts if cohort.source == source]
     names = [cohort.cohort for cohort in source_cohorts]
-    makers = (leak_audit_asset, finetuning_asset, lightgbm_asset, yardsticks_asset)
+    makers = (finetuning_asset, lightgbm_asset, yardsticks_asset)
     return [
         *(labels_asset(source, cohort) for cohort in source_cohorts),
-        *(make(source, name) for make in makers for name in names),
+        *(leak_audit_asset(source, name) for name in names),
+        *(
+            make(source, cohort.cohort, cohort.thresholds or ())
+            for make in makers
+            for cohort in source_cohorts
+        ),
         *(cohort_report_asset(source, cohort) for cohort in source_cohorts),
         report_asset(source, source_cohorts),
         *(evidence_assets(sources()[source], names) if sources()[source].evidence else []),

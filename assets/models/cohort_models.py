@@ -1,6 +1,6 @@
 """The assets of a cohort's models: the fine-tuned NEST, LightGBM, the yardsticks and the leak audit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -44,8 +44,12 @@ from schemas.sources import sources
 from schemas.tables.leak_audit import LeakAudit
 
 
-def finetuning_asset(source: str, cohort: str) -> dg.AssetsDefinition:
-    """Return the asset `<cohort>_nest`: NEST fine-tuned on the cohort's labels."""
+def finetuning_asset(source: str, cohort: str, thresholds: Sequence[float] = ()) -> dg.AssetsDefinition:
+    """Return the asset `<cohort>_nest`: NEST fine-tuned on the cohort's labels.
+
+    Args:
+        thresholds: those of the cohort's file, at which its page counts and so do the figures in the UI.
+    """
 
     @dg.asset(
         name=f"{cohort}_nest",
@@ -71,13 +75,15 @@ def finetuning_asset(source: str, cohort: str) -> dg.AssetsDefinition:
         options |= seed_flags(settings)
         if settings.pretraining_seeds:
             options["pretraining-seeds"] = True
-        return _task_model(context, pipes, layout, "finetune", cohort, "nest", options, paths)
+        return _task_model(
+            context, pipes, layout, "finetune", cohort, "nest", options, paths, thresholds=thresholds
+        )
 
     return nest
 
 
-def lightgbm_asset(source: str, cohort: str) -> dg.AssetsDefinition:
-    """Return the asset `<cohort>_lightgbm`: LightGBM on token counts, the main baseline."""
+def lightgbm_asset(source: str, cohort: str, thresholds: Sequence[float] = ()) -> dg.AssetsDefinition:
+    """Return the asset `<cohort>_lightgbm`: LightGBM on token counts, the main baseline; see `finetuning_asset`."""
 
     @dg.asset(
         name=f"{cohort}_lightgbm",
@@ -96,13 +102,15 @@ def lightgbm_asset(source: str, cohort: str) -> dg.AssetsDefinition:
         layout, settings = workspace.experiment_layout(source), workspace.settings
         options = {"seed": settings.seed, **seed_flags(settings)}
         paths = {"vocab": layout.vocab}
-        return _task_model(context, pipes, layout, "lightgbm", cohort, "lightgbm", options, paths)
+        return _task_model(
+            context, pipes, layout, "lightgbm", cohort, "lightgbm", options, paths, thresholds=thresholds
+        )
 
     return fit_lightgbm
 
 
-def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
-    """Return the asset `<cohort>_yardsticks`: the other models NEST is compared with, in one process."""
+def yardsticks_asset(source: str, cohort: str, thresholds: Sequence[float] = ()) -> dg.AssetsDefinition:
+    """Return the asset `<cohort>_yardsticks`: the other models NEST is compared with; see `finetuning_asset`."""
     has_years = "subject_years" in sources()[source].tables
 
     @dg.asset(
@@ -154,8 +162,9 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             temporal = {"temporal": {"seed": settings.seed, "threads": 1, **paths, **years}}
         if settings.yardsticks == "default":
             return _task_model(
-                context, pipes, layout, "yardsticks", cohort, "yardsticks", options, paths, temporal
-            )
+                context, pipes, layout, "yardsticks", cohort, "yardsticks", options, paths, temporal,
+                thresholds=thresholds,
+            )  # fmt: skip
         removals = {"removals": {"model": layout.model(f"{cohort}_nest"), "threads": 1}}
         training = FineTuningOptions.from_text(settings.finetuning)
 
@@ -200,6 +209,7 @@ def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             temporal | removals,
             training_flags=training.flags() | seed_flags(settings),
             train_more=train_more,
+            thresholds=thresholds,
         )
 
     return fit_yardsticks
@@ -270,6 +280,7 @@ def _task_model(
     more_commands: Mapping[str, dict[str, Any]] = MappingProxyType({}),
     training_flags: Mapping[str, str] = MappingProxyType({}),
     train_more: Callable[[], Mapping[str, float]] = dict,
+    thresholds: Sequence[float] = (),
 ) -> dg.MaterializeResult[Any]:
     """Run a command on a task, and more commands on the same labels and shards if the task is trainable.
 
@@ -277,6 +288,7 @@ def _task_model(
         more_commands: by the command's name, its own flags.
         training_flags: flags that `train_more` reads; the step's key depends on them.
         train_more: trains further models into the same folders and returns their metrics.
+        thresholds: those of the cohort's file, at which its page counts.
     """
     from nest_model.report import previews
 
@@ -300,7 +312,7 @@ def _task_model(
     card = cached_step(layout, [out, report_folder], {**options, **training_flags}, make)
     pictures = {
         **previews.training_previews(out),
-        **previews.prediction_previews(predictions, model),
+        **previews.prediction_previews(predictions, model, thresholds),
         **previews.removal_previews(out),
     }
     return dg.MaterializeResult(

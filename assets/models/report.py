@@ -28,6 +28,8 @@ def report_asset(source: str, cohorts: Sequence[Cohort]) -> dg.AssetsDefinition:
     about = "One self-contained page and `metrics.json`: every model, every metric with its interval, the data card."
     names = [cohort.cohort for cohort in cohorts]
     page_flags = {"cohorts": ",".join(names), **_titles(cohorts)}
+    if thresholds := {cohort.cohort: cohort.thresholds for cohort in cohorts if cohort.thresholds}:
+        page_flags["thresholds"] = json.dumps(thresholds)
     return _page_asset(source, source, names, "report", page_flags, about)
 
 

@@ -268,6 +268,14 @@ def parser() -> argparse.ArgumentParser:
     )
     report.add_argument("--preset", required=True, help=PRESET)
     _titles(report)
+    report.add_argument(
+        "--thresholds",
+        type=json.loads,
+        default={},
+        metavar="JSON",
+        help='probabilities from which the pages of cohorts count alerts, such as {"my_cohort": [0.1, 0.2]}: the page '
+        "on all cohorts counts at the same (default: chosen on validation patients)",
+    )
 
     evidence = _command(
         commands, "evidence", _evidence, "write a page on the paper's systems and ablations on some cohorts"

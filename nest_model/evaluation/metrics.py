@@ -369,10 +369,13 @@ def merged_bins(bins: np.ndarray, truth: np.ndarray, subject_id: np.ndarray) -> 
 
 
 def evaluate(path: Path) -> dict[str, Any]:
-    """Score the test rows of a predictions file; the result is JSON without NaN, ids, or counts under 11."""
-    predictions = read_predictions(path)
-    test = predictions.of(SPLIT)
-    return summary(test, score(test, Resamples.of(test.subject_id)), page_cuts(predictions))
+    """Score the test rows of a predictions file; the result is JSON without NaN, ids, or counts under 11.
+
+    It has no reliability, whose bins must end at the cuts of the cohort's page: see `page_cuts`.
+    """
+    test = read_predictions(path).of(SPLIT)
+    content = summary(test, score(test, Resamples.of(test.subject_id)))
+    return {name: value for name, value in content.items() if name != "reliability"}
 
 
 def page_cuts(predictions: Predictions, by_user: Sequence[float] = ()) -> Cuts | None:
@@ -380,7 +383,8 @@ def page_cuts(predictions: Predictions, by_user: Sequence[float] = ()) -> Cuts |
 
     Args:
         predictions: of all splits.
-        by_user: the user's thresholds; empty: they are chosen on validation rows.
+        by_user: the user's thresholds; empty: they are chosen on validation rows. Whatever is shown of one model must
+            have the same: rows between the cuts of one page and those of another could be counted by subtraction.
     """
     if predictions.task.label_type != "bool":
         return None

@@ -50,16 +50,17 @@ def training_previews(model: Path) -> dict[str, bytes]:
     return {title: figures.ui_png(figure) for title, figure in curves.items()}
 
 
-def prediction_previews(file: Path, model: str) -> dict[str, bytes]:
+def prediction_previews(file: Path, model: str, thresholds: Sequence[float] = ()) -> dict[str, bytes]:
     """Return ROC and reliability on a bool task's test rows; empty under 11 patients with, or without, the outcome.
 
     Args:
         model: the key of its style in `figures.MODEL_STYLES`.
+        thresholds: the user's, at which the cohort's page counts, so that figures and page count at the same cuts.
     """
     if not file.exists():
         return {}
     predictions = read_predictions(file)
-    test, cuts = predictions.of("test"), page_cuts(predictions)
+    test, cuts = predictions.of("test"), page_cuts(predictions, thresholds)
     if cuts is None or not len(test.scorable()):
         return {}
     curves = {"ROC": figures.roc({model: (test.truth[:, 0], cuts.part)})}

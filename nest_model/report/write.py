@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("nest")
 
 NO_TITLES: Mapping[str, str] = MappingProxyType({})
+NO_THRESHOLDS: Mapping[str, Sequence[float]] = MappingProxyType({})
 
 
 def write_report(
@@ -30,6 +31,7 @@ def write_report(
     preset: str,
     telemetry: Telemetry | None = None,
     titles: Mapping[str, str] = NO_TITLES,
+    thresholds: Mapping[str, Sequence[float]] = NO_THRESHOLDS,
 ) -> None:
     """Write `out`/metrics.json and `out`/report.html from the files under `root`.
 
@@ -37,12 +39,14 @@ def write_report(
 
     Args:
         titles: titles of cohorts; the others' are made from their names.
+        thresholds: by cohort, the probabilities that its own page measures at: both pages count at the same cuts, or a
+            reader of both could subtract.
 
     Raises:
         NestError: a file was written under another contract.
     """
     with disclosing(are_synthetic(Layout(root).of_source.cards)):
-        _write_report(root, cohorts, out, preset, telemetry, titles)
+        _write_report(root, cohorts, out, preset, telemetry, titles, thresholds)
 
 
 def _write_report(
@@ -52,6 +56,7 @@ def _write_report(
     preset: str,
     telemetry: Telemetry | None,
     titles: Mapping[str, str],
+    thresholds: Mapping[str, Sequence[float]],
 ) -> None:
     from nest_model.report.data import data_card, run_card
     from nest_model.report.looks import fine_tuning_history
@@ -63,7 +68,8 @@ def _write_report(
     progress = telemetry.progress("report", total=len(cohorts), unit="tasks") if telemetry else None
     tasks, results = [], {}
     for cohort in cohorts:
-        task, results[cohort] = _load_and_score(layout, cohort, titles.get(cohort))
+        title, by_user = titles.get(cohort), thresholds.get(cohort, ())
+        task, results[cohort] = _load_and_score(layout, cohort, title, by_user)
         tasks.append(task)
         if progress:
             progress.advance(1)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import earlier_predictions, read_predictions
 from nest_model.evaluation.subgroups import withheld_in_cells
-from nest_model.report import write_cohort_report
+from nest_model.report import write_cohort_report, write_report
 from nest_model.report.characteristics import characteristics, numbers_of
 from nest_model.report.data import splits
 from nest_model.report.earlier_diagnoses import earlier_diagnoses
@@ -61,6 +61,21 @@ def page(layout, tmp_path_factory):
     write_cohort_report(layout.root, COHORT, out, "default", titles=titles, thresholds=(0.2, 0.4))
     metrics = json.loads((out / "metrics.json").read_text())
     return (out / "report.html").read_text(), metrics, (out / "tripod_ai.md").read_text()
+
+
+def test_page_of_the_source_counts_at_the_cuts_of_the_cohorts_page(layout, page, tmp_path):
+    """Else a reader of both could subtract: between the cuts of one and those of the other are few patients."""
+
+    def reliability(metrics: dict) -> dict:
+        return metrics["tasks"][COHORT]["models"]["nest"]["reliability"]
+
+    def of_the_source(thresholds: dict) -> dict:
+        write_report(layout.root, [COHORT], tmp_path / "source", "default", thresholds=thresholds)
+        return reliability(json.loads((tmp_path / "source" / "metrics.json").read_text()))
+
+    own = reliability(page[1])
+    assert of_the_source({COHORT: (0.2, 0.4)}) == own
+    assert of_the_source({}) != own
 
 
 def shown_counts(layout: Layout, cohort: str) -> dict[str, str]:

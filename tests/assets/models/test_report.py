@@ -1,0 +1,43 @@
+"""The pages of a source and of a cohort count at the thresholds of the cohort's file, both."""
+
+import json
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.models import report
+from assets.resources import Workspace
+from schemas.cards import COHORT_STEPS, StepCard
+from schemas.cohort import parse_cohort
+from schemas.errors import NestError
+from tests.support.commands import ROOT
+
+COHORT = "mimic_mortality"
+FILE = ROOT / "assets" / "cohorts" / f"{COHORT}.yaml"
+
+
+def test_pages_of_a_source_and_a_cohort_get_the_thresholds_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    workspace = Workspace(data_dir=str(tmp_path))
+    cards = workspace.layout("mimic").cards
+    cards.mkdir()
+    for step in ("nest", *(f"{COHORT}_{step}" for step in COHORT_STEPS[:-1])):
+        StepCard(step=step, contract="any/1", key="made", content=step).write(cards)
+    thresholds = []
+
+    def fake_run(context, pipes, out, command, *arguments):
+        options = dict(zip(arguments[::2], arguments[1::2], strict=True))
+        thresholds.append(options["--thresholds"])
+        raise NestError("enough")
+
+    monkeypatch.setattr(report, "run_nest_model", fake_run)
+    cohort = parse_cohort(FILE).model_copy(update={"thresholds": (0.1, 0.25)})
+    resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
+    for asset in (report.report_asset("mimic", [cohort]), report.cohort_report_asset("mimic", cohort)):
+        dg.materialize([asset], resources=resources, raise_on_error=False)
+
+    of_source, of_cohort = thresholds
+    assert json.loads(of_source) == {COHORT: [0.1, 0.25]}
+    assert of_cohort == "0.1,0.25"
