@@ -19,6 +19,7 @@ from assets.environment.nest_environment import checkout_above
 from assets.jobs import cohort_job, jobs
 from assets.models.cohort_models import finetuning_asset, leak_audit_asset, lightgbm_asset, yardsticks_asset
 from assets.models.evidence import evidence_assets
+from assets.models.few_shot import few_shot_asset
 from assets.models.next_basket import next_basket_assets
 from assets.models.pretrain import pretraining_asset
 from assets.models.report import cohort_report_asset, report_asset
@@ -140,6 +141,7 @@ def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
             for cohort in source_cohorts
         ),
         *(cohort_report_asset(source, cohort) for cohort in source_cohorts),
+        *(few_shot_asset(source, cohort.cohort) for cohort in source_cohorts if cohort.is_yes_or_no),
         report_asset(source, source_cohorts),
         *(evidence_assets(sources()[source], names) if sources()[source].evidence else []),
     ]

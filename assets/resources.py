@@ -47,6 +47,7 @@ class Workspace(dg.ConfigurableResource["Workspace"]):
     pretraining: str | None = None  # e.g. layers=3 d_model=128 msm_weight=0.5
     finetuning: str | None = None  # e.g. freeze=swe,cse dropout=0.2
     yardsticks: str | None = None  # default | all
+    few_shot: str | None = None  # e.g. systems=frozen,nest shots=8,64 draws=3
     med_link: str | None = None  # name | pharmacy
     seed: int | None = None
     seeds: str | None = None  # e.g. 42,123,456,2025,3407

@@ -66,7 +66,10 @@ _PROVENANCE_FIELDS = {"inputs", "outputs", "code", "made_with", "config", "key",
 COHORT_STEPS = ("labels", "leak_audit", "nest", "lightgbm", "yardsticks", "report")
 """Suffixes of the assets made from a cohort: `<cohort>_labels`, `<cohort>_leak_audit`, `<cohort>_nest` …"""
 
-_ENDINGS = tuple(f"_{step}" for step in COHORT_STEPS)
+COHORT_ENDINGS = (*COHORT_STEPS, "few_shot")
+"""These, and the suffix of the asset that no job makes."""
+
+_ENDINGS = tuple(f"_{step}" for step in COHORT_ENDINGS)
 
 
 def step_of(asset: str, source: str) -> str:

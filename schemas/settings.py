@@ -213,6 +213,12 @@ class Settings(BaseSettings):
         description="Cohorts of the table of evidence, separated by commas, e.g. `mimic_mortality,my_cohort`. Empty: "
         "the paper's five.",
     )
+    few_shot: str = Field(
+        "",
+        description="How the assets `<cohort>_few_shot` differ from the default, as `name=value` separated by spaces, "
+        "e.g. `systems=frozen,nest shots=8,64 draws=3`. Without: all four systems, 1 to 128 rows of either outcome, "
+        "five draws.",
+    )
     experiment: str | None = Field(
         None,
         pattern=EXPERIMENT,
@@ -291,6 +297,23 @@ class Settings(BaseSettings):
             for names in (self.evidence_systems, self.evidence_tasks)
         )
         return rows, cohorts
+
+    @property
+    def few_shot_flags(self) -> dict[str, str]:
+        """Return the flags of a few-shot curve.
+
+        Raises:
+            NestError: an option is unknown, or has no value.
+        """
+        pairs = [part.partition("=") for part in self.few_shot.split()]
+        defaults = {"systems": "frozen,lightgbm,logistic,nest", "shots": "", "draws": ""}
+        if faults := [name for name, _, value in pairs if name not in defaults or not value]:
+            raise NestError(
+                f"NEST_FEW_SHOT: {', '.join(faults)}: is unknown or has no value; write name=value pairs of "
+                f"{', '.join(defaults)} separated by spaces."
+            )
+        options = defaults | {name: value for name, _, value in pairs}
+        return {name: value for name, value in options.items() if value}
 
     @property
     def rules(self) -> DataRules:

@@ -75,6 +75,7 @@ TOPICS = (
             "seeds",
             "pretraining_seeds",
             "yardsticks",
+            "few_shot",
         ),
     ),
     Topic(

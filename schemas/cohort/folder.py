@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from schemas.cards import COHORT_STEPS
+from schemas.cards import COHORT_ENDINGS
 from schemas.cohort.faults import CohortError
 from schemas.cohort.model import SOURCES, Cohort
 from schemas.cohort.read import parse_cohort
@@ -66,7 +66,7 @@ def _read(file: Path, used_names: Collection[str], sources: Collection[str]) -> 
         message = f"there are no tables of '{cohort.source}' here yet, only of {', '.join(sources)}"
         return cohort.fault(("source",), message)
     clash = [
-        f"{cohort.cohort}_{suffix}" for suffix in COHORT_STEPS if f"{cohort.cohort}_{suffix}" in used_names
+        f"{cohort.cohort}_{suffix}" for suffix in COHORT_ENDINGS if f"{cohort.cohort}_{suffix}" in used_names
     ]
     if clash:
         message = f"'{cohort.cohort}' would create {clash[0]}, which already exists; choose another name"

@@ -20,14 +20,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from schemas.cards import COHORT_STEPS
+from schemas.cards import COHORT_ENDINGS
 from schemas.cohort.codes import VOCAB_NAMES, clean_pattern, pattern_fault
 from schemas.cohort.combinations import Condition, plain_conditions
 from schemas.cohort.conditions import EncounterFilter, InCohort, check_ages
 from schemas.cohort.document import Document, Path, dotted_path
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.look_ahead import look_aheads
-from schemas.cohort.outcomes import ClassOf, Died, LabelsOf, Outcome
+from schemas.cohort.outcomes import YES_OR_NO, Died, Outcome
 from schemas.cohort.parts import FileContext, Section, one_or_more
 from schemas.cohort.times import Duration, DurationField, PredictAtField, TimeField, duration
 from schemas.sources import SourceSpec, cohort_sources, sources
@@ -192,9 +192,9 @@ def refuse_reserved_ending(name: str) -> str:
     """Return the name of a cohort, unless it ends like an output: `stroke_nest` would use folders of a cohort `stroke`.
 
     Raises:
-        PydanticCustomError: it ends in `_labels`, `_nest` or another of `COHORT_STEPS`.
+        PydanticCustomError: it ends in `_labels`, `_nest` or another of `COHORT_ENDINGS`.
     """
-    ending = next((suffix for suffix in COHORT_STEPS if name.endswith(f"_{suffix}")), None)
+    ending = next((suffix for suffix in COHORT_ENDINGS if name.endswith(f"_{suffix}")), None)
     if ending:
         raise PydanticCustomError(
             "name",
@@ -255,11 +255,16 @@ class Cohort(Section):
 
     @model_validator(mode="after")
     def _check_thresholds(self) -> Self:
-        if self.thresholds and isinstance(self.outcome, ClassOf | LabelsOf):
+        if self.thresholds and not self.is_yes_or_no:
             raise PydanticCustomError(
                 "threshold", "thresholds are for yes-or-no outcomes only; remove 'thresholds'"
             )
         return self
+
+    @property
+    def is_yes_or_no(self) -> bool:
+        """Return whether the outcome comes or does not: no class, number or time to an event."""
+        return isinstance(self.outcome, YES_OR_NO)
 
     @property
     def requirements(self) -> list[tuple[str, Any]]:

@@ -139,6 +139,18 @@ class TimeTo(_WindowOutcome):
     ]
 
 
+YES_OR_NO = (
+    IndexDied,
+    IndexLongerThan,
+    Died,
+    AnyEncounter,
+    EncountersWith,
+    AnyEvent,
+    EpisodesOf,
+    LabReached,
+)
+"""The outcomes that come or do not."""
+
 NUMBERS = (IndexDaysLeft, ValueOf)
 """The outcomes whose label is a number."""
 

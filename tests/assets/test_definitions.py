@@ -41,6 +41,8 @@ def test_asset_names_are_the_documented_ones():
         for cohort in COHORTS
         for step in ("labels", "leak_audit", "nest", "lightgbm", "yardsticks", "report")
     }
+    classes = {"mimic_icd_chapter", "mimic_icd_category", "meds_icd_chapter", "meds_icd_category"}
+    few_shot = {f"{cohort}_few_shot" for cohort in COHORTS if cohort not in classes}
     fetch_assets = {"mimic_demo_files", "crosswalk_files"}
     baskets = {
         f"instacart_{table}" for table in (tables - {"report", "code_names"}) | {"baskets", "next_basket"}
@@ -53,7 +55,7 @@ def test_asset_names_are_the_documented_ones():
     evidence |= {Names("mimic").cell(row, task) for row in rows for task in row.tasks(tasks)} - per_cohort
     assert len(evidence) > 90
     others = {"mimic_drug_lookup", "mimic_meds", "mimic_subject_years"}
-    assert names == chains | others | per_cohort | fetch_assets | baskets | evidence
+    assert names == chains | others | per_cohort | few_shot | fetch_assets | baskets | evidence
 
 
 def test_definitions_load_as_the_ui_loads_them():
