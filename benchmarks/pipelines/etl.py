@@ -12,6 +12,7 @@ from benchmarks.pipelines.measure import Cost, measure_stage
 from benchmarks.pipelines.yardstick import plain
 from pipelines.cohorts import write_labels
 from pipelines.corpus import build as corpus
+from pipelines.reading.code_names import find_dictionaries, write_code_names
 from pipelines.sources.instacart import corpus as instacart_corpus
 from pipelines.sources.instacart import steps as instacart
 from pipelines.sources.instacart.tables import InstacartSource
@@ -65,6 +66,8 @@ def mimic_stages(hosp: Path, crosswalks: Path, layout: Layout) -> Work:
         "drug_lookup": (mimic.fit_drug_lookup, source, layout, rules),
         "vocab": (corpus.fit_vocab, layout, rules),
         "seqset": (partial(corpus.write_seqset, tables=TABLE_OF_KIND), layout, rules),
+        "subject_years": (mimic.extract_subject_years, source, layout),
+        "code_names": (write_code_names, layout, find_dictionaries([hosp, crosswalks])),
         **_checks(TABLE_SUITES, layout),
         **_labels("mimic", layout, rules),
         PLAIN: (plain, source.path("labevents"), layout.cards, layout.root / "plain.parquet"),
@@ -98,6 +101,7 @@ def pcornet_stages(database: Path, crosswalks: Path | None, layout: Layout) -> W
         "events": (pcornet.extract_events, source, layout),
         "vocab": (pcornet_corpus.fit_vocab, layout, rules),
         "seqset": (pcornet_corpus.write_seqset, layout, rules),
+        "code_names": (write_code_names, layout, find_dictionaries([crosswalks] if crosswalks else [])),
         **_checks(PCORNET_SUITES, layout),
         **_labels("pcornet", layout, rules),
     }
