@@ -166,21 +166,21 @@ def rotate(rows: Tensor, factors: Tensor) -> Tensor:
 class Angles(nn.Module):
     """The angles of times, frequency · time + phase, at learned frequencies: 2 · width parameters.
 
-    Frequencies start at the rotary ones, 1 … about 1/10,000 per unit, and what is learnt is a multiple of each. AdamW's
-    steps are as long for all weights: a step of 2e-4 at the frequencies themselves would turn every angle of an hour
-    three years on by five radians, those of the slowest frequencies too, and nothing could be learnt of long times.
+    Frequencies start at the rotary ones, 1 … about 1/10,000 per unit; what is learnt is added to them, in units of
+    1/10,000. AdamW's steps are as long for all weights: a step of 2e-4 at the frequencies themselves would turn the
+    angles of an hour three years on by five radians, and nothing could be learnt of long times.
     """
 
     def __init__(self, width: int, phase: float = 0.0) -> None:
         super().__init__()
-        self.multiple = nn.Parameter(torch.ones(width))
+        self.offset = nn.Parameter(torch.zeros(width))
         self.phase = nn.Parameter(torch.full((width,), phase))
 
     def forward(self, times: Tensor) -> Tensor:
         """Return the angles of times, fast to slow: [any] → f64 [any, width]."""
-        width = len(self.multiple)
+        width = len(self.offset)
         frequency = BASE ** -(torch.arange(width, device=times.device, dtype=torch.float64) / width)
-        angles: Tensor = times.double()[:, None] * (frequency * self.multiple) + self.phase
+        angles: Tensor = times.double()[:, None] * (frequency + self.offset / BASE) + self.phase
         return angles
 
 

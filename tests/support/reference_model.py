@@ -174,10 +174,10 @@ def time2vec(weights: dict[str, Tensor], unit: str, time: Tensor, scale: float) 
 
 
 def angles(weights: dict[str, Tensor], name: str, time: Tensor) -> Tensor:
-    """Return the angles of times at learned multiples of the rotary frequencies: [...] → [..., width]."""
-    multiple, phase = weights[f"{name}.angles.multiple"], weights[f"{name}.angles.phase"]
-    frequency = 10_000.0 ** -(torch.arange(len(multiple), dtype=torch.float64) / len(multiple))
-    return time[..., None] * (frequency * multiple) + phase
+    """Return the angles of times at learned offsets of the rotary frequencies: [...] → [..., width]."""
+    offset, phase = weights[f"{name}.angles.offset"], weights[f"{name}.angles.phase"]
+    frequency = 10_000.0 ** -(torch.arange(len(offset), dtype=torch.float64) / len(offset))
+    return time[..., None] * (frequency + offset / 10_000) + phase
 
 
 def layer_norm(x: Tensor, weight: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ def test_time2vec_starts_at_0_and_is_linear_in_the_last_component():
     assert at_10[:-1].abs().max() <= 1
 
 
-def test_a_step_of_the_optimizer_keeps_the_slow_angles_of_times_years_apart():
+def test_a_step_of_the_optimizer_hardly_turns_the_angles_of_times_years_apart():
     """At the frequencies themselves a step of 1e-3 would turn them by 26 radians."""
     angles = Angles(8)
     times = torch.tensor([0.0, 3 * 365 * 24])
@@ -69,8 +69,7 @@ def test_a_step_of_the_optimizer_keeps_the_slow_angles_of_times_years_apart():
 
     turn = (angles(times) - before).abs()
 
-    assert turn[1, 0] > 20
-    assert (turn[1, -2:] < 0.1).all()
+    assert 1e-4 < turn[1].min() <= turn.max() < 0.01
 
 
 def test_time2vec_is_multiplied_by_its_scale():
