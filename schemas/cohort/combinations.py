@@ -60,7 +60,7 @@ class SomeOf(_Combination):
     def _check_count(self) -> Self:
         if self.at_least > len(self.of):
             raise PydanticCustomError(
-                "few", f"'at_least' is more than {with_noun(len(self.of), 'condition')} of 'of'"
+                "few", f"'of' has {with_noun(len(self.of), 'condition')}, fewer than 'at_least' asks for"
             )
         return self
 

@@ -56,7 +56,7 @@ def test_combination_is_one_row_of_the_attrition_table():
         ("{any_of: index_alive}", "require.it.any_of: 'index_alive' is not a list, e.g. [a, b]"),
         (
             "{at_least: 3, of: [index_alive, index_alive]}",
-            "require.it: 'at_least' is more than the 2 conditions",
+            "require.it: 'of' has 2 conditions, fewer than 'at_least' asks for",
         ),
         ("{of: [index_alive, index_alive]}", "require.it: key 'at_least' is missing"),
         (
