@@ -270,7 +270,7 @@ def parser() -> argparse.ArgumentParser:
     _titles(report)
     report.add_argument(
         "--thresholds",
-        type=json.loads,
+        type=_probabilities_by_cohort,
         default={},
         metavar="JSON",
         help='probabilities from which the pages of cohorts count alerts, such as {"my_cohort": [0.1, 0.2]}: the page '
@@ -494,6 +494,16 @@ def _probabilities(text: str) -> tuple[float, ...]:
     if not all(0 < value < 1 for value in values):
         raise argparse.ArgumentTypeError(f"'{text}' are no probabilities above 0 and below 1")
     return values
+
+
+def _probabilities_by_cohort(text: str) -> dict[str, tuple[float, ...]]:
+    try:
+        lists = json.loads(text).items()
+        return {cohort: _probabilities(",".join(map(str, values))) for cohort, values in lists}
+    except (ValueError, AttributeError, TypeError):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no JSON of lists of probabilities by cohort, such as {{\"my_cohort\": [0.1, 0.2]}}"
+        ) from None
 
 
 def _count(text: str) -> int:

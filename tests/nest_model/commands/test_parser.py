@@ -45,3 +45,18 @@ def test_every_flag_has_a_help_text():
     flags = [(name, action) for name, command in subparsers.choices.items() for action in command._actions]
     assert len(flags) > 50
     assert [(name, *action.option_strings) for name, action in flags if not action.help] == []
+
+
+REPORT = ("report", "--root=data/mimic", "--cohorts=a,b", "--out=out", "--preset=default")
+
+
+def test_report_takes_thresholds_by_cohort():
+    options = parser().parse_args([*REPORT, '--thresholds={"a": [0.1, 0.25]}'])
+    assert options.thresholds == {"a": (0.1, 0.25)}
+
+
+@pytest.mark.parametrize("text", ["0.1", "[0.1]", '{"a": 0.1}', '{"a": []}', '{"a": [20]}', '{"a"'])
+def test_report_refuses_thresholds_that_are_no_probabilities_by_cohort(text, capsys):
+    with pytest.raises(SystemExit):
+        parser().parse_args([*REPORT, f"--thresholds={text}"])
+    assert "probabilities" in capsys.readouterr().err

@@ -91,6 +91,12 @@ def test_fault_in_a_number_or_time_says_what_to_write(outcome, message):
     assert message in fault_of(outcome)
 
 
+@pytest.mark.parametrize("outcome", [VALUE, DEATH])
+def test_thresholds_of_a_number_or_time_are_a_fault(outcome):
+    with pytest.raises(CohortError, match="thresholds are for yes-or-no outcomes only"):
+        parse_text(with_outcome(outcome) + "thresholds: [0.1]\n", file="c.yaml")
+
+
 @pytest.mark.parametrize(
     ("to", "kind"),
     [("{died: true}", ToDeath), ("{any_event: sepsis}", ToEvent), ("{any_encounter: {}}", ToEncounter)],
