@@ -309,7 +309,7 @@ class Settings(BaseSettings):
         defaults = {"systems": "frozen,lightgbm,logistic,nest", "shots": "", "draws": ""}
         if faults := [name for name, _, value in pairs if name not in defaults or not value]:
             raise NestError(
-                f"NEST_FEW_SHOT: {', '.join(faults)}: is unknown or has no value; write name=value pairs of "
+                f"NEST_FEW_SHOT: '{faults[0]}' is unknown or has no value; write name=value pairs of "
                 f"{', '.join(defaults)} separated by spaces."
             )
         options = defaults | {name: value for name, _, value in pairs}

@@ -87,6 +87,6 @@ def refuse_ambiguous_encounters(stays: pl.DataFrame, column: str | None) -> None
     num_shared = stays.height - stays["encounter_id"].n_unique()
     if num_shared:
         raise InputError(
-            f"data: column {column}: {with_noun(num_shared, 'encounter')} of more than one subject. Set "
+            f"data: column {column}: rows of {with_noun(num_shared, 'encounter')} belong to more than one subject. Set "
             "NEST_MEDS_ENCOUNTER_COLUMN to a column that identifies one encounter of one subject, or to `none`."
         )

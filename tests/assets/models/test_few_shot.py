@@ -37,7 +37,7 @@ def test_flags_are_those_of_the_setting_and_all_models_by_default():
 
 @pytest.mark.parametrize("text", ["shot=1", "draws", "draws="])
 def test_an_unknown_option_or_one_without_a_value_is_refused(text):
-    with pytest.raises(NestError, match=r"NEST_FEW_SHOT: (shot|draws): is unknown or has no value; write"):
+    with pytest.raises(NestError, match=r"NEST_FEW_SHOT: '(shot|draws)' is unknown or has no value; write"):
         _ = Settings(few_shot=text).few_shot_flags
 
 
