@@ -29,8 +29,10 @@ def remove_old_files(instance: dg.DagsterInstance, data_folder: Path) -> None:
     """
     before = time.time() - MOST_DAYS * 86_400
     if logs := list(_old_files(log_folder(data_folder), _LOG_NAME, before)):
-        run_ids = _unfinished_runs(instance)
-        _remove(path for path, run in logs if run not in run_ids and LINE_BEGINS.match(_first_bytes(path)))
+        live_run_ids = _unfinished_runs(instance)
+        _remove(
+            path for path, run in logs if run not in live_run_ids and LINE_BEGINS.match(_first_bytes(path))
+        )
     folder = picture_folder(instance)
     if folder and (pictures := list(_old_files(folder, _PICTURE_NAME, before))):
         current = _pictures_of_pages(instance)

@@ -86,13 +86,13 @@ def _ridge(fit_matrix: sparse.csr_matrix, truth: np.ndarray, score_matrix: spars
     mean = np.asarray(fit_matrix.mean(axis=0)).ravel()
     squares = np.asarray(fit_matrix.multiply(fit_matrix).mean(axis=0)).ravel()
     deviation = np.sqrt(np.maximum(squares - mean**2, 2 * SMALLEST_SHOWN / rows))
-    deviations = truth - truth.mean(axis=0)
-    association = np.abs(fit_matrix.T @ deviations) / deviation[:, None]
+    residuals = truth - truth.mean(axis=0)
+    association = np.abs(fit_matrix.T @ residuals) / deviation[:, None]
     strongest = np.argsort(-association.max(axis=1), kind="stable")[:COLUMNS]
     features = fit_matrix[:, strongest].toarray().astype(float) - mean[strongest]
     gram = features.T @ features
     gram[np.diag_indices(len(gram))] += SHRINKAGE * rows
-    weights = linalg.solve(gram, features.T @ deviations, assume_a="pos")
+    weights = linalg.solve(gram, features.T @ residuals, assume_a="pos")
     score_features = score_matrix[:, strongest].toarray().astype(float) - mean[strongest]
     scores: np.ndarray = score_features @ weights + truth.mean(axis=0)
     return scores

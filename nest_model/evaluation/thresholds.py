@@ -48,8 +48,8 @@ def _percent(share: float) -> str:
 
 def _least_of_top(probability: np.ndarray, share: float) -> float:
     """Return the probability that this share of the rows reach, rounded down to four digits."""
-    falling = np.sort(probability)[::-1]
-    return _rounded_down(float(falling[max(0, int(np.ceil(share * len(falling) - 1e-9)) - 1)]))
+    from_the_top = np.sort(probability)[::-1]
+    return _rounded_down(float(from_the_top[max(0, int(np.ceil(share * len(from_the_top) - 1e-9)) - 1)]))
 
 
 def plausible_range(validation: Predictions, error: float) -> tuple[float, float]:

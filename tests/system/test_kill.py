@@ -56,10 +56,8 @@ def wait_until(condition, *, seconds: float) -> None:
 
 @pytest.mark.long
 def test_pretraining_killed_with_the_run_resumes_to_the_same_weights(full_run: Run, tmp_path: Path):
-    undisturbed_run, killed_run = (
-        tmp_path / "undisturbed",
-        tmp_path / "killed",
-    )  # of more epochs than the full run's
+    # of more epochs than the full run's
+    undisturbed_run, killed_run = tmp_path / "undisturbed", tmp_path / "killed"
     for folder in (undisturbed_run, killed_run):
         shutil.copytree(full_run.data, folder / "data")
     assert run(*COMMAND, folder=undisturbed_run).returncode == 0

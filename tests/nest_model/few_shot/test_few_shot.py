@@ -98,12 +98,14 @@ def test_nest_is_fine_tuned_on_every_draw_once(world, pretrained_model, tmp_path
     assert main(line) == 0
     models = sorted(path.parent.name for path in (tmp_path / "out").glob("nest/*/model.safetensors"))
     assert models == ["2_0", "2_1", "8_0", "8_1", "all_0"]
-    logs = [path.stat().st_mtime_ns for path in sorted((tmp_path / "out").glob("nest/*/model.safetensors"))]
+    times_ns = [
+        path.stat().st_mtime_ns for path in sorted((tmp_path / "out").glob("nest/*/model.safetensors"))
+    ]
 
     assert main(line) == 0
 
     again = [path.stat().st_mtime_ns for path in sorted((tmp_path / "out").glob("nest/*/model.safetensors"))]
-    assert again == logs
+    assert again == times_ns
 
 
 def test_a_task_of_several_classes_and_an_unknown_system_are_refused(

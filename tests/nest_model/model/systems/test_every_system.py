@@ -348,9 +348,9 @@ def test_frozen_blocks_stay_bit_equal_and_others_are_trained(system):
 
     train(encoder, lambda: encoder.patients(batch).square().sum(), 1)
 
-    frozen_names = {name for name, weight in encoder.named_parameters() if torch.equal(weight, before[name])}
-    assert frozen <= frozen_names
-    assert frozen_names < before.keys()
+    bit_equal = {name for name, weight in encoder.named_parameters() if torch.equal(weight, before[name])}
+    assert frozen <= bit_equal
+    assert bit_equal < before.keys()
 
 
 def test_freezing_a_block_that_a_system_does_not_have_is_refused():
