@@ -11,6 +11,8 @@ from assets.resources import Workspace
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import ALSO_READS, cached_step
+from schemas.cards import StepCard
+from schemas.io.outputs import remove_outputs
 from schemas.io.verify import verified
 from schemas.markdown import markdown_table
 
@@ -47,12 +49,15 @@ def few_shot_asset(source: str, cohort: str) -> dg.AssetsDefinition:
             "vocab": layout.vocab,
         }
         arguments = flags({"threads": 1, **options, **paths})  # two steps run at the same time
-        card = cached_step(
-            layout,
-            [out],
-            options,
-            lambda: result_card(run_nest_model(context, pipes, out, "few-shot", *arguments)),
-        )
+
+        def make() -> StepCard:
+            card = result_card(run_nest_model(context, pipes, out, "few-shot", *arguments))
+            remove_outputs(
+                *(out / "nest").rglob("*.safetensors")
+            )  # a finished curve needs its models no more
+            return card
+
+        card = cached_step(layout, [out], options, make)
         content = json.loads(verified(out / "few_shot.json").read_text())
         return dg.MaterializeResult(
             metadata={

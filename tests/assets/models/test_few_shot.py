@@ -64,3 +64,5 @@ def test_asset_has_its_page_in_the_report_folder_and_its_picture_in_the_ui(tmp_p
     assert metadata["AUROC and AP from few labels"].value.startswith("![](")
     assert "| all |" in metadata["AUROC"].value
     assert (layout.cards / f"{COHORT}_few_shot.card.json").exists()
+    assert list(page.parent.glob("nest/*/predictions"))
+    assert not list(page.parent.rglob("*.safetensors")), "the weights of the draws are not kept"
