@@ -122,6 +122,7 @@ def test_object_store_has_the_same_bytes_as_a_data_folder(s3, tmp_path):
     assert contents(s3) == local
 
 
+@pytest.mark.long
 def test_another_machine_runs_only_the_steps_missing_in_the_store(s3, tmp_path):
     materialize(URL, tmp_path / "one", last="mimic_events")
     store_contents = contents(s3)

@@ -54,6 +54,7 @@ def materialize(package: Path, folder: Path, till: Path) -> str:
     return process.log
 
 
+@pytest.mark.long
 def test_source_of_a_package_is_materialized(package, tmp_path):
     write_till(tmp_path / "till.csv")
     materialize(package, tmp_path, tmp_path / "till.csv")

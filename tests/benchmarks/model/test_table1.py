@@ -35,6 +35,7 @@ def test_paired_p_pairs_the_means_of_the_seeds():
     assert paired_p(rates, rates) is None
 
 
+@pytest.mark.long
 def test_table1_command_reports_throughput_and_memory_of_each_model(tmp_path):
     models = ["bert", "nest"]
     flags = ["--layers", "1", "--protocols", "D", "--batches", "2", "--seeds", "1", "2", "--models", *models]

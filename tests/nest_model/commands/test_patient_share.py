@@ -63,6 +63,7 @@ def test_epochs_and_patience_grow_as_the_share_shrinks(share, epochs, patience):
     assert (recipe.epochs, recipe.patience) == (epochs, patience)
 
 
+@pytest.mark.long
 def test_seeds_of_a_share_draw_other_patients_and_pair_with_fine_tunings(world, tmp_path):
     """Seeds whose shares differ in size have the same recipe, so each fine-tuning starts from its own."""
     out = tmp_path / "pretrained"

@@ -136,6 +136,7 @@ def test_run_uses_the_scheduler_of_the_settings(cluster, raw, tmp_path, monkeypa
     assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
 
 
+@pytest.mark.long
 def test_cluster_result_is_unchanged_when_a_worker_is_killed(second_cluster, raw, tmp_path):
     local_bytes = run_chain(raw, tmp_path / "here", subjects_per_bucket=3)
     executor.use_scheduler(second_cluster.address)
