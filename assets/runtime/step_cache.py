@@ -233,8 +233,8 @@ def input_contents(layout: Layout, steps: Sequence[str], only: Mapping[str, str]
         if not StepCard.path(cards_of(layout, step), step).exists()
     ]:
         raise ContractError(
-            f"{layout.root} has no {', '.join(missing)} yet; run {source}_full once (`dagster job execute -j "
-            f"{source}_full`), or materialize {missing[0]} first."
+            f"{layout.root} has no {', '.join(missing)} yet; run {source}_full once (`.venv/bin/dagster job execute "
+            f"-j {source}_full`), or materialize {missing[0]} first."
         )
     cards = {step: StepCard.read(cards_of(layout, step), step) for step in sorted(steps)}
     for step, card in cards.items():
