@@ -10,6 +10,7 @@ import pyarrow as pa
 from nest_model.data.mixing import is_in_share
 from nest_model.data.predictions import classes_of, truth_table
 from schemas.contract import conform, read_table, write_table
+from schemas.tables.events import SPLIT_WORDS
 from schemas.tables.labels import Task, labels_schema, predictions_schema, read_task
 
 
@@ -75,20 +76,22 @@ def untrainable_reason(labels: Labels) -> str | None:
     """Return why a task cannot be learnt or evaluated, and what to do, as the end of a sentence; None: it can."""
     for split in ("train", "val", "test"):
         if not (labels.split == split).any():
-            return f"the {split} split has no row; {_MORE_ROWS}"
+            return f"the {SPLIT_WORDS[split]} split has no row; {_MORE_ROWS}"
     classes = classes_of(labels.task)
     if labels.task.label_type == "time":
         train = labels.split == "train"
         has_event = classes and labels.truth(classes)[train, 1].any()
-        return None if has_event else f"nobody of the train split has the event; {_MORE_OUTCOMES}"
+        return None if has_event else f"nobody of the training split has the event; {_MORE_OUTCOMES}"
     if not classes:
         return "no label is frequent enough to be predicted; lower min_index of the outcome, or give more patients"
     truth = labels.truth(classes)[labels.split == "train"]
     if labels.task.label_type == "number":
-        return None if len(np.unique(truth)) > 1 else f"the train split has one value only; {_MORE_OUTCOMES}"
+        return (
+            None if len(np.unique(truth)) > 1 else f"the training split has one value only; {_MORE_OUTCOMES}"
+        )
     if (truth.any(axis=0) & ~truth.all(axis=0)).any():
         return None
-    return f"the train split has one class only; {_MORE_OUTCOMES}"
+    return f"the training split has one class only; {_MORE_OUTCOMES}"
 
 
 _MORE_ROWS = "give more patients, or widen what the cohort requires"

@@ -15,7 +15,7 @@ from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 from schemas.nouns import with_noun
 from schemas.suppress import WITHHELD
-from schemas.tables.events import SPLITS
+from schemas.tables.events import SPLIT_WORDS, SPLITS
 
 LOCK, PAGE, METRICS = "`cohort.lock.yaml`", "`report.html`", "`metrics.json`"
 _RETURNED = {
@@ -25,8 +25,6 @@ _RETURNED = {
     "number": "the number itself",
     "time": "the probability of no event yet at each of the task's times",
 }
-SPLIT_WORDS = {"train": "training", "val": "validation", "test": "test"}
-
 
 TUNING = {
     "nest": "NEST is fine-tuned with early stopping on validation patients.",

@@ -15,6 +15,7 @@ from schemas.cohort.look_ahead import DATED_EARLY, ONE_END_OF_DATA, cut_requirem
 from schemas.nouns import with_noun
 from schemas.rules import DataRules
 from schemas.suppress import SMALLEST_SHOWN, vague_count
+from schemas.tables.events import SPLIT_WORDS
 from schemas.tables.labels import WITHOUT_CLASSES
 
 _WITHOUT_A_SCORE = {
@@ -189,7 +190,7 @@ def _poor_splits(cohort: Cohort, labels: CohortLabels, *, is_everyone: bool) -> 
         elif is_everyone and has_few_patients(labels, split):
             outcome = "" if labels.label_type == "number" else " with, or without, the outcome"
             sentences.append(
-                f"the {split} split has under {SMALLEST_SHOWN} patients{outcome}, so that {consequence}"
+                f"the {SPLIT_WORDS[split]} split has under {SMALLEST_SHOWN} patients{outcome}, so that {consequence}"
             )
     if labels.label_type == "class":
         absent = len(set(labels.classes) - set(labels.rows["label"]))
@@ -225,4 +226,4 @@ def _few_classes(labels: CohortLabels, split: str) -> list[str]:
     if labels.label_type == "time":
         label = label.struct.field("event")
     classes = label.n_unique()
-    return [] if classes > 1 else [f"the {split} split {one if classes else 'has no rows'}"]
+    return [] if classes > 1 else [f"the {SPLIT_WORDS[split]} split {one if classes else 'has no rows'}"]

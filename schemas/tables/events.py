@@ -11,6 +11,7 @@ CODED_AT_THE_END = ("DX", "PR")
 """Kinds whose codes are assigned after an encounter, for billing, and are unknown before its end."""
 
 SPLITS = ("train", "val", "test")
+SPLIT_WORDS = {"train": "training", "val": "validation", "test": "test"}
 
 HIDDEN = "hidden"
 """The encounters/1 `type` of an encounter whose events the data provider withholds: an Instacart test order."""

@@ -43,7 +43,7 @@ def test_results_name_cohort_files_with_faults(tmp_path):
     (tmp_path / "mine.yaml").write_text("cohort: mine\nsource: mimic\nabout: [")
     (tmp_path / "theirs.yaml").write_text("cohort: theirs\nsource: pcornet\nabout: [")
     fault = f"{CANNOT_ANSWER}: typed.yaml:3: every encounter's type is empty in these data"
-    metrics = {"tasks": {"typed": {"warnings": [fault, "the val split has no rows"]}, "good": {}}}
+    metrics = {"tasks": {"typed": {"warnings": [fault, "the validation split has no rows"]}, "good": {}}}
     unread, unanswerable_fault = cohorts_to_mend("mimic", metrics, tmp_path)
     assert unread.startswith(f"{tmp_path / 'mine.yaml'}:")
     assert unanswerable_fault == fault

@@ -318,7 +318,7 @@ def test_a_task_with_a_single_class_writes_the_reason(two_stays):
     with pytest.raises(FileNotFoundError):
         run(two_stays)
     note = json.loads((two_stays / "yardsticks" / "not_trainable.json").read_text())
-    assert note["reason"].startswith("the train split has one class only; give more patients")
+    assert note["reason"].startswith("the training split has one class only; give more patients")
 
 
 @pytest.mark.parametrize("label_type", ["class", "list"])

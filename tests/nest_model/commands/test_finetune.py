@@ -243,8 +243,11 @@ def splits_of(world: World) -> list[str]:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda rows, split: [(*row[:3], False) for row in rows], "the train split has one class only"),
-        (lambda rows, split: [row for row in rows if split[row[0]] != "val"], "the val split has no row"),
+        (lambda rows, split: [(*row[:3], False) for row in rows], "the training split has one class only"),
+        (
+            lambda rows, split: [row for row in rows if split[row[0]] != "val"],
+            "the validation split has no row",
+        ),
         (lambda rows, split: [row for row in rows if split[row[0]] != "test"], "the test split has no row"),
     ],
 )

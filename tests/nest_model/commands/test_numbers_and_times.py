@@ -215,8 +215,8 @@ def test_outcomes_that_do_not_differ_are_not_trainable(layout):
     if label_type_of(layout) == "time":
         same = pa.chunked_array([censored(labels)])
     beginnings = (
-        "the train split has one value only; give more",
-        "nobody of the train split has the event; give more",
+        "the training split has one value only; give more",
+        "nobody of the training split has the event; give more",
     )
     assert str(untrainable_reason(replace(labels, label=same))).startswith(beginnings)
 

@@ -157,7 +157,7 @@ def test_labels_that_cannot_be_learnt_are_one_error_before_any_training(
     line = [part for part in command(world, pretrained_model, tmp_path / "out") if "--labels" not in part]
     assert main([*line, f"--labels={tmp_path / 'labels.parquet'}"]) == 2
     (error,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
-    assert "these labels cannot be learnt at any point: the train split has one class only" in error
+    assert "these labels cannot be learnt at any point: the training split has one class only" in error
     assert not (tmp_path / "out" / "points").exists()
 
 

@@ -99,7 +99,7 @@ def test_labels_of_later_patients_change_nothing(world, tmp_path):
     ("years", "reason"),
     [
         ([EARLY] * SUBJECTS, "the patients are not of two periods"),
-        ([LATE] * (SUBJECTS - 1) + [EARLY], "of the earlier patients, the val split has no row"),
+        ([LATE] * (SUBJECTS - 1) + [EARLY], "of the earlier patients, the validation split has no row"),
     ],
 )
 def test_patients_of_one_period_have_a_reason_and_no_predictions(world, tmp_path, years, reason):

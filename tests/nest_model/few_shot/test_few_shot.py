@@ -129,7 +129,7 @@ def test_labels_that_teach_nothing_and_rows_without_a_common_token_are_refused(
     starts = (table.predict_at_us[first[:8]] - DAY_US).tolist()
     splits = dict(zip((subject for subject, _ in stays), ["train"] * 4 + ["val", "test"] * 2, strict=True))
     for name, answers, message in (
-        ("one", [False] * 8, "cannot be learnt or evaluated: the train split has one class only"),
+        ("one", [False] * 8, "cannot be learnt or evaluated: the training split has one class only"),
         ("few", [True, False] * 4, "no token occurs in 20 training rows"),
     ):
         other = World(tmp_path / name)

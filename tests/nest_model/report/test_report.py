@@ -195,7 +195,7 @@ def test_cohort_page_is_well_formed_with_the_cohort_before_results(cohort_page):
     assert page.ids == sections
     assert page.links == [*(f"#{name}" for name in page.ids), "tripod_ai.md"]
     assert "http" not in re.sub(r"http://www\.w3\.org/\S+", "", cohort_page[0])
-    headings = ("Cohort selection", "Operating points", "For whom it is worse", "What the models use")
+    headings = ("Cohort selection", "Operating points", "For whom it is worse", "What the models look at")
     places = [cohort_page[0].index(f">{words}</h") for words in headings]
     assert places == sorted(places)
     expected_labels = (
@@ -403,7 +403,7 @@ def test_attention_and_importance_are_drawn_when_recorded(report, layout, tmp_pa
     page, _ = write(layout, tmp_path / "report", ["mimic_mortality"])
     for model in ("nest", "lightgbm"):
         (tmp_path / model).rename(layout.model(f"mimic_mortality_{model}") / "metrics.json")
-    assert "What the models use" not in page
+    assert "What the models look at" not in page
 
 
 def test_page_names_codes_and_kinds_with_the_codes_beside(report):

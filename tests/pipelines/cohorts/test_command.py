@@ -153,7 +153,7 @@ def test_sample_counts_all_patients_when_the_first_do_not_tell_whether_they_are_
 @pytest.mark.parametrize(
     ("far", "age", "reason"),
     [
-        (False, "[0 days, 120 years]", "the train split has only rows with the outcome, or only without"),
+        (False, "[0 days, 120 years]", "the training split has only rows with the outcome, or only without"),
         (True, "[119 years, 120 years]", "the cohort is empty"),
     ],
 )
@@ -180,7 +180,7 @@ def test_check_prints_every_warning_of_the_labels_card(run_command, tmp_path):
     ] == card.warnings
     assert {warning.split(":")[0] for warning in card.warnings} >= {
         *("codes.unused", "codes.unused.itemid", "codes.unused.atc"),
-        *("not trainable", "the val split has no rows"),
+        *("not trainable", "the validation split has no rows"),
     }
 
 

@@ -260,8 +260,8 @@ def test_split_with_a_single_class_is_a_warning(tmp_path):
     layout = Layout(tmp_path)
     write(layout, [subject(1)], [stay(1, DAY_ZERO, DAY_ZERO + 9 * DAY)], [])
     assert write_labels(mimic("mortality"), layout, RULES).warnings == [
-        "not trainable: the train split has only rows with the outcome, or only without",
-        "the val split has no rows",
+        "not trainable: the training split has only rows with the outcome, or only without",
+        "the validation split has no rows",
         "the test split has no rows",
     ]
 
