@@ -292,7 +292,7 @@ def test_the_snippet_of_a_task_card_predicts(world, model, tmp_path, monkeypatch
 
 def test_labels_that_teach_nothing_are_refused_before_a_training(world, model, tmp_path):
     own = pl.read_parquet(world.labels).select("subject_id", "predict_at", label=pl.lit(True))
-    with pytest.raises(InputError, match="mine: cannot be learnt: the training split has one class only; give more"):
+    with pytest.raises(InputError, match="mine: cannot be learnt: the training split has one class only"):
         model.finetune(own, world.seqset, world.subjects, tmp_path / "tuned", name="mine")
     with pytest.raises(NestError, match="did you mean epochs"):
         model.finetune(own, world.seqset, world.subjects, tmp_path / "tuned", name="mine", epoch=1)
