@@ -66,6 +66,7 @@ def shards(data: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in Layout(data / "pcornet").seqset.glob("*.parquet")}
 
 
+@pytest.mark.long
 def test_database_and_dump_give_the_same_shards_and_refresh_re_extracts(
     cdm: Path, server: Server, credentials: dict[str, str], tmp_path: Path
 ):
