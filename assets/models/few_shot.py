@@ -52,9 +52,8 @@ def few_shot_asset(source: str, cohort: str) -> dg.AssetsDefinition:
 
         def make() -> StepCard:
             card = result_card(run_nest_model(context, pipes, out, "few-shot", *arguments))
-            remove_outputs(
-                *(out / "nest").rglob("*.safetensors")
-            )  # a finished curve needs its models no more
+            # a finished curve needs the models of its draws no more
+            remove_outputs(*(out / "nest").rglob("*.safetensors"))
             return card
 
         card = cached_step(layout, [out], options, make)

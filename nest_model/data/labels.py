@@ -13,6 +13,9 @@ from schemas.contract import conform, read_table, write_table
 from schemas.tables.events import SPLIT_WORDS
 from schemas.tables.labels import Task, labels_schema, predictions_schema, read_task
 
+_MORE_ROWS = "give more patients, or widen what the cohort requires"
+_MORE_OUTCOMES = "give more patients, or widen what the cohort requires or what counts as its outcome"
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -86,16 +89,11 @@ def untrainable_reason(labels: Labels) -> str | None:
         return "no label is frequent enough to be predicted; lower min_index of the outcome, or give more patients"
     truth = labels.truth(classes)[labels.split == "train"]
     if labels.task.label_type == "number":
-        return (
-            None if len(np.unique(truth)) > 1 else f"the training split has one value only; {_MORE_OUTCOMES}"
-        )
+        has_several = len(np.unique(truth)) > 1
+        return None if has_several else f"the training split has one value only; {_MORE_OUTCOMES}"
     if (truth.any(axis=0) & ~truth.all(axis=0)).any():
         return None
     return f"the training split has one class only; {_MORE_OUTCOMES}"
-
-
-_MORE_ROWS = "give more patients, or widen what the cohort requires"
-_MORE_OUTCOMES = "give more patients, or widen what the cohort requires or what counts as its outcome"
 
 
 def task_metadata(task: Task) -> dict[str, str]:

@@ -12,6 +12,7 @@ CODED_AT_THE_END = ("DX", "PR")
 
 SPLITS = ("train", "val", "test")
 SPLIT_WORDS = {"train": "training", "val": "validation", "test": "test"}
+"""The splits as sentences name them: the training split."""
 
 HIDDEN = "hidden"
 """The encounters/1 `type` of an encounter whose events the data provider withholds: an Instacart test order."""
