@@ -48,7 +48,7 @@ def questions_by_heart() -> Histories:
 
 
 def options_of(**changes) -> NestSetOptions:
-    fields = {"epochs": 150, "head_rate": 1e-2, "dropout": 0.0, "label_positions": 1, "batch": 8}
+    fields = {"epochs": 200, "head_rate": 1e-2, "dropout": 0.0, "label_positions": 1, "batch": 8}
     return NestSetOptions(**fields | changes)
 
 

@@ -3,9 +3,9 @@
 import os
 import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
-from pipelines.sources.pcornet.databases.libpq import address_of, hosts_of, options_of
+from pipelines.sources.pcornet.databases.libpq import ADDRESS, address_of, hosts_of, options_of
 from schemas.errors import InputError
 
 NAMES = ("NEST_DB_USER", "NEST_DB_PASSWORD", "NEST_DB_DSN")
@@ -41,15 +41,12 @@ class Access:
 
 def refuse_password(address: str, setting: str) -> None:
     """Refuse an address with a user or a password, since addresses stand in configurations and logs."""
-    try:
-        parts = urlsplit(address) if "://" in address else None
-    except ValueError:
-        raise InputError(f"{setting}: is not an address; it has an unclosed bracket.") from None
-    in_url = parts and (
-        "@" in parts.netloc or {"user", "password"} & {key for key, _ in parse_qsl(parts.query)}
+    url = ADDRESS.fullmatch(address)
+    in_url = url and (
+        url["user"] is not None or {"user", "password"} & {key for key, _ in parse_qsl(url["query"] or "")}
     )
     if in_url or (
-        parts is None and re.search(r"\bpass(word|file)?\s*=|^[^\s/=]+/[^\s/=]+@", address, re.IGNORECASE)
+        url is None and re.search(r"\bpass(word|file)?\s*=|^[^\s/=]+/[^\s/=]+@", address, re.IGNORECASE)
     ):
         raise InputError(
             f"{setting}: holds a user or a password. Give the address alone; set NEST_DB_USER and NEST_DB_PASSWORD."

@@ -9,12 +9,16 @@ import itertools
 import os
 import re
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote
 
 from schemas.errors import InputError
 
 _CREDENTIALS = ("user", "password", "passfile")
 _PORT = re.compile(r"^(?P<host>\[.*\]|[^:]*)(:(?P<port>\d*))?$")
+ADDRESS = re.compile(
+    r"(?P<scheme>[^:/?#]+)://((?P<user>[^/?#]*)@)?(?P<hosts>[^/?#]*)(/(?P<database>[^?#]*))?(\?(?P<query>[^#]*))?(#.*)?"
+)
+"""An address of several hosts, of which urllib reads none in brackets but the first, from Python 3.13 on."""
 
 
 def options_of(dsn: str) -> dict[str, str]:
@@ -23,23 +27,18 @@ def options_of(dsn: str) -> dict[str, str]:
     Raises:
         InputError: the address is not a postgresql:// address, or there is no such service.
     """
-    try:
-        parts = urlsplit(dsn)
-        hosts = [_PORT.fullmatch(place) for place in parts.netloc.rpartition("@")[2].split(",")]
-        if parts.scheme not in ("postgresql", "postgres") or None in hosts:
-            raise ValueError
-    except ValueError:
-        raise InputError(
-            "NEST_DB_DSN: is not an address like postgresql://host:5432/database. Give one."
-        ) from None
-    matches = [place for place in hosts if place is not None]
+    address = ADDRESS.fullmatch(dsn)
+    hosts = [_PORT.fullmatch(host) for host in address["hosts"].split(",")] if address else []
+    if address is None or address["scheme"] not in ("postgresql", "postgres") or None in hosts:
+        raise InputError("NEST_DB_DSN: is not an address like postgresql://host:5432/database. Give one.")
+    matches = [host for host in hosts if host is not None]
     options = {
-        "host": ",".join(unquote(place["host"]).strip("[]") for place in matches),
-        "port": ",".join(place["port"] or "" for place in matches),
-        "dbname": unquote(parts.path.lstrip("/")),
+        "host": ",".join(unquote(match["host"]).strip("[]") for match in matches),
+        "port": ",".join(match["port"] or "" for match in matches),
+        "dbname": unquote(address["database"] or ""),
     }
     options = {name: value for name, value in options.items() if value.strip(",")} | dict(
-        parse_qsl(parts.query)
+        parse_qsl(address["query"] or "")
     )
     if options.pop("ssl", None) == "true":
         options.setdefault("sslmode", "require")
