@@ -6,6 +6,7 @@ from itertools import pairwise
 import torch
 
 from tests.support import reference_model
+from tests.support.references import equal_rows
 
 
 def patients(encoder, weights, batch):
@@ -75,3 +76,8 @@ def attention(weights, name, config, inputs, position, scores=0.0, values=None):
         of_pairs = 0 if values is None else (shares[..., None] * values[..., part]).sum(1)
         heads.append(shares @ v + of_pairs)
     return torch.cat(heads, dim=-1) @ weights[f"{name}.out.weight"].T
+
+
+def least_loss(encoder, corrupted_batch):
+    """Return the least loss, where a row has neither time nor order."""
+    return equal_rows.least_loss(corrupted_batch)
