@@ -1,7 +1,7 @@
 """Fill in what is hidden of a set: a pretrained NEST's guesses for masked tokens, or for a masked set."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -56,8 +56,9 @@ def fill(
             events in the set, from 0 in the order of the shards, all masked together and guessed by the token head.
 
     Returns:
-        subject_id, encounter_id, place (null for a whole set), rank from 1, token, probability (of a whole set: the
-        share of the set's events that are expected to be this token), is_there (whether the token was hidden there).
+        subject_id, encounter_id, place (null for a whole set), rank from 1 (of a whole set: by how likely the set
+        holds the token), token, probability (of a whole set: the share of the set's events that are expected to be this
+        token, so that it need not fall with the rank), is_there (whether the token was hidden there).
 
     Raises:
         NestError: the model guesses no tokens; or a set has no event at a place by its moment.
@@ -74,15 +75,14 @@ def fill(
     names, parts = tokens["token"].to_numpy(zero_copy_only=False), []
     for row in range(len(moments)):
         batch = pack(seqsets, selection.take(np.array([row])), encoder.config).to(fabric.device)
-        logits, hidden_tokens = (
-            _guess_set(encoder, batch) if hide == "set" else _guess_tokens(encoder, batch, places)
-        )
-        probability = logits.float().softmax(dim=1)[:, FIRST_TOKEN:]
-        best = probability.topk(min(top, probability.shape[1]))
+        guesses = _guess_set(encoder, batch) if hide == "set" else _guess_tokens(encoder, batch, places)
+        scores = guesses.scores[:, FIRST_TOKEN:]
+        best = scores.topk(min(top, scores.shape[1])).indices + FIRST_TOKEN
+        probability = guesses.logits.float().softmax(dim=1).gather(1, best).cpu().numpy()
         for guess, place in enumerate([None] if hide == "set" else places):
-            ids = best.indices[guess].cpu().numpy() + FIRST_TOKEN
+            ids = best[guess].cpu().numpy()
             parts.append(
-                _rows(moments, row, place, ids, best.values[guess].cpu().numpy(), names, hidden_tokens[guess])
+                _rows(moments, row, place, ids, probability[guess], names, guesses.hidden_tokens[guess])
             )
     return pa.concat_tables([GUESSES.empty_table(), *parts])
 
@@ -98,25 +98,35 @@ def _refuse_short_sets(selection: Selection, places: Sequence[int]) -> None:
         )
 
 
-def _guess_set(encoder: NestModel, batch: PackedBatch) -> tuple[Tensor, list[set[int]]]:
-    """Return the logits of the last set's tokens, [1, vocab_size], and the tokens that were hidden."""
+@dataclass(frozen=True)
+class _Guesses:
+    """What a model says about hidden tokens, and what was hidden."""
+
+    logits: Tensor  # [guesses, vocab_size], of the probabilities
+    scores: Tensor  # [guesses, vocab_size], by which the tokens rank
+    hidden_tokens: list[set[int]]
+
+
+def _guess_set(encoder: NestModel, batch: PackedBatch) -> _Guesses:
+    """Guess the tokens of the last set."""
     is_last = torch.zeros(batch.sets, dtype=torch.bool, device=batch.tokens.device)
     is_last[-1] = True
     hidden_batch, _ = hide_sets(batch, is_last, encoder.config)
     output = encoder.read(hidden_batch, hidden_batch.cls_rows[-1:])
     content = batch.tokens[int(batch.cls_rows[-1]) + 1 :]
-    return encoder.msm_logits(output.hidden_states[output.place]), [set(content.tolist())]
+    cls_hidden = output.hidden_states[output.place]
+    return _Guesses(
+        encoder.msm_logits(cls_hidden), encoder.presence_scores(cls_hidden), [set(content.tolist())]
+    )
 
 
-def _guess_tokens(
-    encoder: NestModel, batch: PackedBatch, places: Sequence[int]
-) -> tuple[Tensor, list[set[int]]]:
-    """Return the logits at each place, [places, vocab_size], and the token that was hidden there."""
+def _guess_tokens(encoder: NestModel, batch: PackedBatch, places: Sequence[int]) -> _Guesses:
+    """Guess the token at each place."""
     rows = batch.cls_rows[-1] + 1 + torch.tensor(places, device=batch.tokens.device)
     masked_batch = replace(batch, tokens=batch.tokens.index_fill(0, rows, MASK))
     output = encoder.read(masked_batch, rows)
     logits = encoder.token_logits(output.hidden_states[output.place])
-    return logits, [{token} for token in batch.tokens[rows].tolist()]
+    return _Guesses(logits, logits, [{token} for token in batch.tokens[rows].tolist()])
 
 
 def _rows(

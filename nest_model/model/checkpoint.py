@@ -198,11 +198,12 @@ def _read_config(path: Path) -> _Config:
 def _load(folder: Path, card: ModelCard, build: Callable[[], Module]) -> Module:
     """Build a module and load its weights; a misfit raises NestError before the module is built."""
     file = folder / "model.safetensors"
-    parameters = encoder_class(card.system).num_parameters(card.model)
-    refuse_too_large(parameters, f"{folder / 'config.json'}")
-    refuse_misfit(file, card.model, build, partial(_is_kept, card=card))
+    kind = encoder_class(card.system)
+    refuse_too_large(kind.num_parameters(card.model), f"{folder / 'config.json'}")
+    refuse_misfit(file, card.model, build, partial(_is_kept, card=card), kind.later_buffers)
     module = build()
-    module.load_state_dict(load_file(file), strict=False)  # only weights that are never saved are missing
+    # what is missing is never saved, or is a buffer that an earlier version did not have
+    module.load_state_dict(load_file(file), strict=False)
     return module
 
 

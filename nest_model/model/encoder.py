@@ -47,6 +47,7 @@ class Encoder(nn.Module, ABC):
         frozenset[str]
     ]  # those of DEPENDENCIES that the readout `cls` of a preset changes with
     unused_in_tasks: ClassVar[tuple[str, ...]] = ()  # prefixes of the weights that only pretraining uses
+    later_buffers: ClassVar[frozenset[str]] = frozenset()  # that models of earlier versions lack
     item_of_token: Tensor
 
     def __init__(self, config: ModelConfig, *, token_width: int | None = None) -> None:

@@ -10,8 +10,11 @@ from torch import Tensor, nn
 class SetHead(nn.Module):
     """Logits of a set's token distribution from its [CLS]: Linear, GELU, norm, Linear.
 
-    The last Linear's weight may be tied to the embedding's, see `NestModel.set_weight`.
+    The last Linear's weight may be tied to the embedding's, see `NestModel.set_weight`. By `log_presence_ratio`, f32
+    [vocab_size], tokens rank by presence, see `NestModel.presence_scores`; where it is 0, by their shares.
     """
+
+    log_presence_ratio: Tensor
 
     def __init__(self, d_model: int, vocab_size: int) -> None:
         super().__init__()
@@ -19,6 +22,7 @@ class SetHead(nn.Module):
         self.activation = nn.GELU()
         self.norm = nn.LayerNorm(d_model, bias=False)
         self.out = nn.Linear(d_model, vocab_size)
+        self.register_buffer("log_presence_ratio", torch.zeros(vocab_size))
 
     def before_out(self, cls_rows: Tensor) -> Tensor:
         """Return the input of the last Linear: [sets, d_model] → [sets, d_model]."""

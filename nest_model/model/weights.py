@@ -33,9 +33,17 @@ def refuse_too_large(num_parameters: int, source: str, bytes_per_weight: int = B
 
 
 def refuse_misfit(
-    file: Path, config: ModelConfig, build: Callable[[], nn.Module], is_kept: Callable[[str], bool]
+    file: Path,
+    config: ModelConfig,
+    build: Callable[[], nn.Module],
+    is_kept: Callable[[str], bool],
+    may_lack: frozenset[str] = frozenset(),
 ) -> None:
     """Refuse weights that do not fit the module `build` makes: names, shapes, types, finite values.
+
+    Args:
+        is_kept: whether a weight of this name is saved.
+        may_lack: names that a model of an earlier version does not have.
 
     Raises:
         NestError: the weights do not fit, or the file is not a complete safetensors file.
@@ -46,7 +54,11 @@ def refuse_misfit(
             if config.layers > len(parts):
                 raise _misfit(file, f"{config.layers:,} layers need more than {len(parts)} tensors")
             with torch.device("meta"):
-                expected = {name: weight for name, weight in build().state_dict().items() if is_kept(name)}
+                expected = {
+                    name: weight
+                    for name, weight in build().state_dict().items()
+                    if is_kept(name) and (name in parts or name not in may_lack)
+                }
             _refuse_other_names(file, set(expected), set(parts))
             for name, weight in expected.items():
                 _refuse_other_form(file, name, weight, parts[name])

@@ -113,7 +113,7 @@ def _set_prediction(
 ) -> SetPrediction:
     """Rank the tokens; `places` holds the masked sets' [CLS] rows followed by their [MASK] rows."""
     cls_rows, mask_rows = (hidden_states[half] for half in places.chunk(2))
-    logits = model.token_logits(cls_rows), model.token_logits(mask_rows), model.msm_logits(cls_rows)
+    logits = model.token_logits(cls_rows), model.token_logits(mask_rows), model.presence_scores(cls_rows)
     targets = masked_batch.masked_sets.set_of_token, masked_batch.masked_sets.tokens
     return SetPrediction(*(rank(top_tokens(row_logits), *targets) for row_logits in logits))
 

@@ -71,6 +71,11 @@ class Popularity:
         return _smoothed(self.shares, HALF * self.sets / self.tokens.sum() if self.sets else HALF)
 
     @cached_property
+    def presence(self) -> np.ndarray:
+        """The share of sets that hold each token, above 0 for all: (n + ½) / (S + 1), for n of S sets."""
+        return (self.holders + HALF) / (self.sets + 2 * HALF)
+
+    @cached_property
     def holding(self) -> np.ndarray:
         """The share of sets that hold each token."""
         return self.holders / max(self.sets, 1)

@@ -56,9 +56,15 @@ class MaskedTokensAndSets:
 
     @torch.no_grad()
     def start_at_shares(self, encoder: NestModel, examples: PretrainingExamples) -> None:
-        """Initialise MSM's head at the constant guess, and specials, which are never targets, at its minimum."""
+        """Initialise MSM's head at the constant guess, and specials, which are never targets, at its minimum.
+
+        Its lists then start at the tokens that most sets hold.
+        """
         guess = torch.from_numpy(examples.popularity.mean_set)
-        encoder.set_head.out.bias.copy_(guess.where(guess > 0, guess[FIRST_TOKEN:].min()).log())
+        guess = guess.where(guess > 0, guess[FIRST_TOKEN:].min())
+        encoder.set_head.out.bias.copy_(guess.log())
+        presence = torch.from_numpy(examples.popularity.presence)
+        encoder.set_head.log_presence_ratio.copy_(presence.log() - guess.log())
 
     def corrupt(self, batch: PackedBatch, generator: Generator) -> MaskedBatch:
         """Mask tokens and sets."""

@@ -106,6 +106,21 @@ def test_load_reads_a_model_written_before_a_field_of_its_config_existed(tmp_pat
         checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
 
 
+def test_load_reads_a_model_written_before_lists_ranked_by_presence(tmp_path):
+    weights = {
+        name: weight
+        for name, weight in save_model(tmp_path).state_dict().items()
+        if name != "set_head.log_presence_ratio"
+    }
+    checkpoint.save(tmp_path, weights, CARD, "# card\n")
+
+    copy, _ = checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
+
+    cls_hidden = torch.ones(1, copy.config.d_model)
+    assert torch.equal(copy.presence_scores(cls_hidden), copy.msm_logits(cls_hidden))
+    assert all(torch.equal(weight, copy.state_dict()[name]) for name, weight in weights.items())
+
+
 def test_load_refuses_a_system_that_does_not_exist(tmp_path):
     save_model(tmp_path)
     change_config(tmp_path, lambda values: values.update(system="nst"))

@@ -90,6 +90,23 @@ def test_the_msm_head_starts_at_the_constant_guess(world):
     assert guess[5:] / guess[5:].sum() == pytest.approx(expected[5:], rel=1e-5)
 
 
+def test_the_lists_of_a_new_set_head_start_at_the_tokens_most_sets_hold(world):
+    patients = PretrainingPatients.read(world.seqset, world.subjects)
+    config = ModelConfig.preset("tiny", len(read_tokens(world.vocab, patients.seqsets.vocab_sha256)))
+    examples = PretrainingExamples.of(patients, config, patients_per_batch=36)
+    encoder = NestModel(config)
+    MaskedTokensAndSets(config).start_at_shares(encoder, examples)
+    encoder.embedding.weight.data.zero_()  # nothing but the guess is left
+    cls_hidden = torch.randn(1, config.d_model, generator=torch.Generator().manual_seed(0))
+
+    scores, logits = (guess(cls_hidden)[0, 5:] for guess in (encoder.presence_scores, encoder.msm_logits))
+
+    holders, shares = examples.popularity.holders[5:], examples.popularity.shares[5:]
+    assert list(holders[scores.argsort(descending=True)]) == sorted(holders, reverse=True)
+    assert list(shares[logits.argsort(descending=True)]) == sorted(shares, reverse=True)
+    assert list(shares.argsort()) != list(holders.argsort())
+
+
 @pytest.mark.parametrize(("least", "most"), [(0.0, 0.0), (0.5, 0.5), (0.2, 0.8)])
 def test_event_dropout_drops_a_share_within_the_bounds(least, most):
     events = 20_000

@@ -88,9 +88,8 @@ def test_fresh_weights_are_drawn_with_the_seed(world, pretrained_folder, tmp_pat
         pretrained_folder, vocab_sha256=SeqSets.read(world.seqset).vocab_sha256
     )
     torch.manual_seed(42)
-    fresh = NestModel(pretrained_model.config).state_dict() | {
-        "item_of_token": pretrained_model.item_of_token
-    }
+    of_tokens = dict(pretrained_model.named_buffers())
+    fresh = NestModel(pretrained_model.config).state_dict() | of_tokens
     assert initial_weights[0].keys() == fresh.keys() == pretrained_model.state_dict().keys()
     assert all(torch.equal(initial_weights[0][name], fresh[name]) for name in fresh)
     assert not torch.equal(fresh["embedding.weight"], pretrained_model.state_dict()["embedding.weight"])

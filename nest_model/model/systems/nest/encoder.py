@@ -178,6 +178,7 @@ class NestModel(Encoder):
     system = "nest"
     depends_on = frozenset({"hours", "days"})
     unused_in_tasks = ("set_head.",)
+    later_buffers = frozenset({"set_head.log_presence_ratio"})
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -271,6 +272,14 @@ class NestModel(Encoder):
     def msm_logits(self, cls_hidden: Tensor) -> Tensor:
         """Return the set head's logits: [sets, d_model] → [sets, vocab_size]."""
         return F.linear(self.set_head.before_out(cls_hidden), self.set_weight, self.set_head.out.bias)
+
+    def presence_scores(self, cls_hidden: Tensor) -> Tensor:
+        """Return scores by which the tokens a set holds rank first: [sets, d_model] → [sets, vocab_size].
+
+        The set head guesses shares of a set's events, of which a token that repeats has many. Each share is multiplied
+        by how many of the training sets hold the token, relative to its mean share of a set.
+        """
+        return self.msm_logits(cls_hidden) + self.set_head.log_presence_ratio
 
     @property
     def set_weight(self) -> Tensor:
