@@ -15,6 +15,7 @@ from typing import Any, ParamSpec
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
@@ -109,6 +110,7 @@ def svg(figure: Figure, *, alt: str) -> str:
     """Return the figure as an `<svg>` element for a page; `alt` is the text for screen readers."""
     buffer = io.StringIO()
     with matplotlib.rc_context(STYLE):
+        _lay_out(figure)
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     drawing = buffer.getvalue()
     drawing = drawing[drawing.index("<svg") :]
@@ -120,6 +122,15 @@ def svg(figure: Figure, *, alt: str) -> str:
     )
     drawing = drawing.replace(INK, "currentColor").replace(FAINT, "var(--faint, #8c959f)")
     return drawing.replace("<svg ", f'<svg role="img" aria-label="{_attribute(alt)}" ', 1).strip()
+
+
+def _lay_out(figure: Figure) -> None:
+    """Place the parts of a figure as for an SVG; `savefig` would draw all of it once more to do so."""
+    FigureCanvasSVG(figure)
+    figure.dpi = FigureCanvasSVG.fixed_dpi
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
+        figure.set_layout_engine(None)
 
 
 def _attribute(text: str) -> str:
