@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
-from sklearn.metrics import brier_score_loss, log_loss
+from sklearn.metrics import brier_score_loss
 from sklearn.model_selection import GroupKFold
 
 from nest_model.data.predictions import Predictions
@@ -57,8 +57,11 @@ def recalibrate(validation: Predictions) -> Recalibration | None:
 def fit_temperature(truth: np.ndarray, probability: np.ndarray) -> Map:
     """Return p → σ(logit(p) / T) with the T of least log loss on these rows."""
 
+    log_odds = _log_odds(probability)
+    sign = np.where(truth, -1.0, 1.0)
+
     def loss(log_temperature: float) -> float:
-        return float(log_loss(truth, _tempered(probability, np.exp(log_temperature)), labels=[False, True]))
+        return float(np.logaddexp(0, sign * log_odds / np.exp(log_temperature)).mean())
 
     optimum = minimize_scalar(loss, bounds=(np.log(_COLDEST), np.log(_HOTTEST)), method="bounded")
     temperature = float(np.exp(optimum.x))
@@ -79,8 +82,13 @@ _FITS: dict[Method, Callable[[np.ndarray, np.ndarray], Map]] = {
 
 
 def _tempered(probability: np.ndarray, temperature: float) -> np.ndarray:
-    tempered_probability: np.ndarray = expit(logit(np.clip(probability, _EDGE, 1 - _EDGE)) / temperature)
+    tempered_probability: np.ndarray = expit(_log_odds(probability) / temperature)
     return tempered_probability
+
+
+def _log_odds(probability: np.ndarray) -> np.ndarray:
+    log_odds: np.ndarray = logit(np.clip(probability, _EDGE, 1 - _EDGE))
+    return log_odds
 
 
 def _held_out_brier(
