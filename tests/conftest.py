@@ -12,8 +12,9 @@ from typing import Any
 import hypothesis
 import pytest
 
+from assets.cohort_files import COHORT_FILES
 from schemas.loading import loading
-from tests.support.commands import SMALL, Run, run
+from tests.support.commands import ROOT, SMALL, Run, copy_checkout, run
 
 TESTS = Path(__file__).parent
 
@@ -25,10 +26,17 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 hypothesis.settings.register_profile("long", deadline=None)
 hypothesis.settings.register_profile("everyday", deadline=None, max_examples=30)
 
+# of each kind of cohort one: the long suite's full run has them all
+EVERYDAY_COHORTS = {"mimic_icd_chapter", "mimic_mortality", "mimic_readmission"}
+
+
+def is_everyday(config: pytest.Config) -> bool:
+    return "not long" in config.option.markexpr
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("hypothesis_profile", None):
-        hypothesis.settings.load_profile("everyday" if "not long" in config.option.markexpr else "long")
+        hypothesis.settings.load_profile("everyday" if is_everyday(config) else "long")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -58,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def full_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Run:
+def full_run(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Run:
     """Run `dagster job execute -j mimic_full` on 150 synthetic patients, once for all workers of xdist."""
     base_folder = tmp_path_factory.getbasetemp()
     folder = (base_folder if worker_id == "master" else base_folder.parent) / "full_run"
@@ -67,7 +75,21 @@ def full_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Run:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not record.exists():
-            result = run("dagster", "job", "execute", "-j", "mimic_full", folder=folder, **SMALL)
+            checkout = checkout_with_few_cohorts(folder) if is_everyday(pytestconfig) else ROOT
+            variables = SMALL | {"PYTHONPATH": str(checkout)}
+            result = run(
+                "dagster", "job", "execute", "-j", "mimic_full", folder=folder, checkout=checkout, **variables
+            )
             record.write_text(json.dumps(asdict(result), default=str))
     content = json.loads(record.read_text())
-    return Run(**content | {name: Path(content[name]) for name in ("data", "storage")})
+    return Run(**content | {name: Path(content[name]) for name in ("data", "storage", "checkout")})
+
+
+def checkout_with_few_cohorts(folder: Path) -> Path:
+    """Copy this checkout, but of MIMIC-IV's cohorts those of the everyday suite alone."""
+    checkout = folder / "checkout"
+    copy_checkout(checkout)
+    for file in (checkout / COHORT_FILES.relative_to(ROOT)).glob("mimic_*.yaml"):
+        if file.stem not in EVERYDAY_COHORTS:
+            file.unlink()
+    return checkout

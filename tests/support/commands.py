@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from assets.cohort_files import COHORT_FILES
 from schemas.layout import LOGS
 
 ROOT = Path(__file__).parents[2]
@@ -26,12 +27,23 @@ SMALL = {
 
 @dataclass(frozen=True)
 class Run:
-    """A finished command: its exit status, its output, and the folders it wrote to."""
+    """A finished command: its exit status, its output, the folders it wrote to, and the checkout whose code it ran."""
 
     returncode: int
     output: str
     data: Path
     storage: Path
+    checkout: Path = ROOT
+
+    @property
+    def cohort_folder(self) -> Path:
+        """Return the folder of the cohort files that it read."""
+        return self.checkout / COHORT_FILES.relative_to(ROOT)
+
+    @property
+    def mimic_cohorts(self) -> list[str]:
+        """Return the names of MIMIC-IV's cohorts among them."""
+        return sorted(file.stem for file in self.cohort_folder.glob("mimic_*.yaml"))
 
     @property
     def log(self) -> str:
@@ -54,11 +66,11 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
     }
 
 
-def run(*command: str, folder: Path, timeout_s: float = 1_800, **settings: str) -> Run:
-    """Run a command of the environment (`dagster …`, `dg …`, `python …`) from the repository's root."""
+def run(*command: str, folder: Path, timeout_s: float = 1_800, checkout: Path = ROOT, **settings: str) -> Run:
+    """Run a command of the environment (`dagster …`, `dg …`, `python …`) from the root of a checkout."""
     process = subprocess.run(
         [str(BIN / command[0]), *command[1:]],
-        cwd=ROOT,
+        cwd=checkout,
         env=environment(folder, **settings),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -66,7 +78,7 @@ def run(*command: str, folder: Path, timeout_s: float = 1_800, **settings: str) 
         text=True,
         timeout=timeout_s,
     )
-    return Run(process.returncode, process.stdout, folder / "data", folder / "dagster")
+    return Run(process.returncode, process.stdout, folder / "data", folder / "dagster", checkout)
 
 
 def free_port() -> int:

@@ -11,7 +11,6 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from assets import cohorts
 from assets.definitions import build
 from assets.resources import Workspace
 from schemas import settings
@@ -20,16 +19,6 @@ from schemas.rules import DataRules
 from tests.support.commands import ROOT, SMALL, Run
 
 ETL = {"raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset", "subject_years"}
-COHORTS = [
-    f"mimic_{name}"
-    for name in ("mortality", "readmission", "readmission_any", "long_stay", "icd_chapter", "icd_category")
-]
-LABELS = {f"{cohort}_labels" for cohort in COHORTS}
-MODELS = {"nest"} | {
-    f"{cohort}_{model}" for cohort in COHORTS for model in ("leak_audit", "nest", "lightgbm", "yardsticks")
-}
-PAGES = {"report"} | {f"{cohort}_report" for cohort in COHORTS}
-CHAIN = ETL | LABELS | MODELS | PAGES
 FULL_RUN_SETTINGS: dict[str, object] = {
     name.removeprefix("NEST_").lower(): int(value) if value.isdecimal() else value
     for name, value in SMALL.items()
@@ -37,15 +26,25 @@ FULL_RUN_SETTINGS: dict[str, object] = {
 
 
 class RerunFolder:
-    """A copy of a data folder and its Dagster history, on which steps are run again in this process."""
+    """A copy of a run's data folder and Dagster history, on which steps are run again in this process."""
 
-    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+    def __init__(self, full_run: Run, folder: Path, instance: dg.DagsterInstance) -> None:
         self.data, self.instance = folder / "data", instance
-        self.cohorts = cohorts.COHORT_FOLDER
+        self.cohort_folder, self.cohorts = full_run.cohort_folder, full_run.mimic_cohorts
+        self.labels = self.each_cohorts("labels")
+        self.models = {"nest"} | self.each_cohorts("leak_audit", "nest", "lightgbm", "yardsticks")
+        self.pages = {"report"} | self.each_cohorts("report")
+        self.chain = ETL | self.labels | self.models | self.pages
+
+    def each_cohorts(self, *steps: str) -> set[str]:
+        """Return the names of these steps of every cohort."""
+        return {f"{cohort}_{name}" for cohort in self.cohorts for name in steps}
 
     def materialize(self, steps: set[str]) -> set[str]:
         """Materialize these steps and return those that ran."""
-        assets = [asset for asset in build(self.cohorts).assets if isinstance(asset, dg.AssetsDefinition)]
+        assets = [
+            asset for asset in build(self.cohort_folder).assets if isinstance(asset, dg.AssetsDefinition)
+        ]
         result = dg.materialize(
             assets,
             selection=[key for asset in assets for key in asset.keys if step(key) in steps],
@@ -64,11 +63,11 @@ class RerunFolder:
 
     def status(self) -> dict[StaleStatus, set[str]]:
         """Return the steps of the chain by Dagster's stale status."""
-        graph = build(self.cohorts).get_repository_def().asset_graph
+        graph = build(self.cohort_folder).get_repository_def().asset_graph
         resolver = CachingStaleStatusResolver(self.instance, graph, LoadingContextForTest(self.instance))
         steps_by_status: dict[StaleStatus, set[str]] = {}
         for key in graph.get_all_asset_keys():
-            if step(key) in CHAIN and key.to_user_string().startswith("mimic_"):
+            if step(key) in self.chain and key.to_user_string().startswith("mimic_"):
                 steps_by_status.setdefault(resolver.get_status(key), set()).add(step(key))
         return steps_by_status
 
@@ -89,34 +88,37 @@ def rerun(full_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     shutil.copytree(full_run.storage, tmp_path / "dagster")
     monkeypatch.setenv("DAGSTER_NEST_STORAGE", str(tmp_path / "dagster"))
     with dg.DagsterInstance.from_config(str(ROOT)) as instance:
-        yield RerunFolder(tmp_path, instance)
+        yield RerunFolder(full_run, tmp_path, instance)
 
 
 def test_unchanged_rerun_does_nothing_and_dagster_shows_all_fresh(rerun: RerunFolder):
     old_hashes = rerun.hashes()
-    assert rerun.materialize(CHAIN) == set()
+    assert rerun.materialize(rerun.chain) == set()
     assert rerun.hashes() == old_hashes
-    assert rerun.status() == {StaleStatus.FRESH: CHAIN}
+    assert rerun.status() == {StaleStatus.FRESH: rerun.chain}
 
 
 @pytest.mark.long
 def test_changed_vocabulary_rule_redoes_no_extraction(rerun: RerunFolder, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(settings.PRESETS, "default", DataRules(top_labs=20))
-    assert rerun.materialize(ETL | LABELS) == {"vocab", "seqset"}
-    assert rerun.status() == {StaleStatus.FRESH: ETL | LABELS, StaleStatus.STALE: MODELS | PAGES}
+    assert rerun.materialize(ETL | rerun.labels) == {"vocab", "seqset"}
+    assert rerun.status() == {
+        StaleStatus.FRESH: ETL | rerun.labels,
+        StaleStatus.STALE: rerun.models | rerun.pages,
+    }
 
 
 def test_changed_cohort_file_redoes_only_labels_and_models_of_the_cohort(rerun: RerunFolder, tmp_path: Path):
-    rerun.cohorts = tmp_path / "cohorts"
-    shutil.copytree(cohorts.COHORT_FOLDER, rerun.cohorts)
-    file = rerun.cohorts / "mimic_mortality.yaml"
+    shutil.copytree(rerun.cohort_folder, tmp_path / "cohorts")
+    rerun.cohort_folder = tmp_path / "cohorts"
+    file = rerun.cohort_folder / "mimic_mortality.yaml"
     file.write_text(file.read_text().replace("24 hours", "12 hours"))
 
     assert rerun.status()[StaleStatus.STALE] == {"mimic_mortality_labels"}
-    assert rerun.materialize(ETL | LABELS | {"nest"}) == {"mimic_mortality_labels"}
+    assert rerun.materialize(ETL | rerun.labels | {"nest"}) == {"mimic_mortality_labels"}
     # what an arrow of the graph joins to the labels; the rest reads them too and is stale by its step's key
     below = {f"mimic_mortality_{name}" for name in ("leak_audit", "nest", "lightgbm")}
-    assert rerun.status() == {StaleStatus.FRESH: CHAIN - below, StaleStatus.STALE: below}
+    assert rerun.status() == {StaleStatus.FRESH: rerun.chain - below, StaleStatus.STALE: below}
 
 
 @pytest.mark.long
@@ -146,7 +148,7 @@ def test_every_file_of_a_run_belongs_to_one_step(full_run: Run):
 @pytest.mark.long
 def test_removals_file_exists_only_with_all_yardsticks(rerun: RerunFolder, monkeypatch: pytest.MonkeyPatch):
     models = rerun.data / "mimic" / "models"
-    cohort = next(name for name in COHORTS if (models / f"{name}_nest" / "config.json").exists())
+    cohort = next(name for name in rerun.cohorts if (models / f"{name}_nest" / "config.json").exists())
     asset, file = f"{cohort}_yardsticks", models / f"{cohort}_yardsticks" / "removals.json"
     assert not file.exists()
     with monkeypatch.context() as patch:

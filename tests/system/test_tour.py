@@ -10,13 +10,8 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 
-from assets.definitions import defs
+from assets.definitions import build
 from tests.support.commands import CROSSWALKS, DEMO, ROOT, Run, run
-
-COHORTS = (
-    "mimic_icd_category", "mimic_icd_chapter", "mimic_long_stay", "mimic_mortality", "mimic_readmission",
-    "mimic_readmission_any"
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -32,12 +27,12 @@ def test_mimic_full_writes_a_report(full_run: Run):
     assert full_run.output.splitlines()[-1].endswith(f"done; see {folder / 'report.html'}")
     page = (folder / "report.html").read_text()
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert set(metrics["tasks"]) == set(COHORTS)
+    assert set(metrics["tasks"]) == set(full_run.mimic_cohorts)
     assert "http://" not in re.sub(r"http://www\.w3\.org/\S+", "", page), "the page is self-contained"
 
 
-def test_every_asset_was_materialized_and_every_check_evaluated(instance: dg.DagsterInstance):
-    repository = defs().get_repository_def()
+def test_every_asset_was_materialized_and_every_check_evaluated(instance: dg.DagsterInstance, full_run: Run):
+    repository = build(full_run.cohort_folder).get_repository_def()
     mine = repository.get_job("mimic_full").asset_layer.executable_asset_keys
     assert [key for key in mine if not instance.get_latest_materialization_event(key)] == []
     checks = {key for key in repository.asset_graph.asset_check_keys if key.asset_key in mine}
