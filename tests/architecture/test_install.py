@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -57,9 +57,16 @@ def imported(file: Path) -> Iterator[str]:
         yield from tops - set(sys.stdlib_module_names) - set(ROOMS)
 
 
+@pytest.fixture(scope="module")
+def distributions() -> Mapping[str, list[str]]:
+    """Return the distributions that have a package of this name; to list them takes seconds."""
+    return packages_distributions()
+
+
 @pytest.mark.parametrize("room", ROOMS)
-def test_an_extra_declares_all_that_its_room_imports(room: str) -> None:
-    distributions = packages_distributions()
+def test_an_extra_declares_all_that_its_room_imports(
+    room: str, distributions: Mapping[str, list[str]]
+) -> None:
     missing = [
         (name, place)
         for file in sorted((ROOT / room).rglob("*.py"))

@@ -173,6 +173,7 @@ def test_interrupted_upload_leaves_no_card_in_the_store(s3, tmp_path, monkeypatc
 
 def test_unreachable_store_is_one_message(s3, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     clear_caches()
     with pytest.raises(NestError, match=r"s3://hospital/nest/mimic: the object store does not answer"):
         Workspace(data_dir=URL, scratch_dir=str(tmp_path)).pull("mimic")

@@ -1,7 +1,6 @@
 """Tests that foreign files are never overwritten, removed or mistaken for outputs, and outputs are recognized."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -184,35 +183,43 @@ def test_unreadable_mark_raises_a_message(tmp_path: Path):
         refuse_foreign(tmp_path)
 
 
-WRITE = """
+WRITE_UNTIL_COMPLETE = """
 import os, signal, sys
 from pathlib import Path
 from schemas.io.outputs import replace_outputs
-changes = 0
-def watch(event, given):
-    global changes
-    if event in ("open", "os.rename", "os.remove") and sys.argv[2] in str(given[0]):
-        changes += 1
-        if changes == int(sys.argv[1]):
-            os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(watch)
-with replace_outputs([Path(sys.argv[2]) / name for name in ("a.csv", "b.csv")]) as parts:
-    for part in parts:
-        part.write_text(sys.argv[3])
+folder = sys.argv[1]
+def write(text, killed_at):
+    changes = 0
+    def watch(event, given):
+        nonlocal changes
+        if event in ("open", "os.rename", "os.remove") and folder in str(given[0]):
+            changes += 1
+            if changes == killed_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(watch)
+    with replace_outputs([Path(folder) / name for name in ("a.csv", "b.csv")]) as parts:
+        for part in parts:
+            part.write_text(text)
+attempt, status = 0, signal.SIGKILL
+while status == signal.SIGKILL:
+    attempt += 1
+    if not (process := os.fork()):
+        write(f"text {attempt}", killed_at=attempt)
+        os._exit(0)
+    status = os.waitpid(process, 0)[1]
+print(attempt)
+sys.exit(status != 0)
 """
 
 
 def test_writer_recognizes_its_own_files_after_a_kill_at_any_point(tmp_path: Path):
     """Also between the mark and the renames, when one file is new and the other is not."""
-    is_complete, change = False, 0
-    while not is_complete:
-        change += 1
-        command = [sys.executable, "-c", WRITE, str(change), str(tmp_path), f"text {change}"]
-        process = subprocess.run(command, capture_output=True, text=True, check=False)
-        is_complete = process.returncode == 0
-        assert is_complete or process.returncode == -signal.SIGKILL, process.stderr
-    assert change > 10
-    assert content(tmp_path) == {name: f"text {change}".encode() for name in ("a.csv", "b.csv")}
+    command = [sys.executable, "-c", WRITE_UNTIL_COMPLETE, str(tmp_path)]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert int(process.stdout) > 10
+    text = f"text {int(process.stdout)}".encode()
+    assert content(tmp_path) == {"a.csv": text, "b.csv": text}
 
 
 def test_mark_is_flushed_before_any_file_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
