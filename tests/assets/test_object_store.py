@@ -245,6 +245,7 @@ def test_real_input_deletes_planted_probabilities_everywhere(s3, tmp_path):
     assert not list(tmp_path.glob("*/*/mimic/planted.parquet"))
 
 
+@pytest.mark.long
 def test_full_scratch_disk_is_reported_as_a_write_error(s3, tmp_path, monkeypatch):
     materialize(URL, tmp_path / "one", last="mimic_subjects")
     open_path = Path.open

@@ -129,6 +129,7 @@ def test_killed_run_is_resumed_with_the_settings_of_the_start(full_run: Run, tmp
     assert (resumed_run.data / "mimic" / "cards" / "events.card.json").exists()
 
 
+@pytest.mark.long  # every day it is refused in this process: tests/assets/runtime/test_instance.py
 def test_second_run_on_a_data_folder_is_refused_in_one_line(tmp_path: Path):
     with sole_writer(tmp_path / "data"):
         second = run(*EXTRACTION, folder=tmp_path)

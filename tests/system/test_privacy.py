@@ -192,8 +192,9 @@ def test_failing_run_does_not_quote_the_faulty_row(spoilt: str, input_with_canar
     )  # fmt: skip
 
     assert result.returncode != 0
-    assert f"{table}" in result.output
-    assert column in result.output
+    (error,) = (line for line in result.output.splitlines() if "error: " in line)
+    assert table in error
+    assert column in error
     assert "Stack Trace" not in result.output
     assert "Traceback" not in result.output
     assert find_canaries(visible_texts(result)) == []

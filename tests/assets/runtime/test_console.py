@@ -116,6 +116,7 @@ def test_interruption_is_said_in_words():
     assert error_of(event) == "stopped before it was done"
 
 
+@pytest.mark.long  # every day a faulty row is one error: tests/system/test_privacy.py
 def test_wrong_input_folder_is_one_error_in_few_lines(tmp_path: Path):
     settings = {"NEST_MIMIC_DIR": "/nonexistent", "NEST_VOCAB_DIR": "/nonexistent"}
     result = run("dagster", "job", "execute", "-j", "mimic_full", folder=tmp_path, **settings)

@@ -139,6 +139,7 @@ def test_changed_synthetic_input_is_refused(tmp_path):
     assert_refused(workspace, "mimic_events", CHANGED)
 
 
+@pytest.mark.long
 def test_changed_instacart_files_are_refused_after_raw(tmp_path):
     write_instacart(tmp_path / "one", users=30, seed=1)
     write_instacart(tmp_path / "two", users=30, seed=2)

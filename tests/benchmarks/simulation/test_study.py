@@ -13,6 +13,7 @@ from nest_model.report.figures import png
 from nest_model.training.telemetry import Progress
 
 
+@pytest.mark.long
 def test_short_training_learns():
     trial = Trial("non-uniform", 0.5, 1, "interleaved", "sets", seed=0)
     assert score(trial, steps=0) < 0.1 < 0.4 < score(trial, steps=80)

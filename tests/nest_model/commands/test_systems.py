@@ -25,10 +25,9 @@ def world(tmp_path_factory) -> World:
     return make_world(tmp_path_factory.mktemp("world"), subjects=60)
 
 
-# systems that are compared by name alone go the whole way in the long suite
-WHOLE_WAY = [
-    pytest.param(name, marks=() if systems()[name].is_default else pytest.mark.long) for name in OTHERS
-]
+# the everyday suite has one with BERT's objective, one with another, and one with two stages
+EVERYDAY = {"bert", "motor", "gt_behrt"}
+WHOLE_WAY = [pytest.param(name, marks=() if name in EVERYDAY else pytest.mark.long) for name in OTHERS]
 
 
 @pytest.fixture(scope="module", params=WHOLE_WAY)

@@ -219,7 +219,19 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
     return Laboratory(tmp_path_factory.mktemp("laboratory"))
 
 
-every_system = pytest.mark.parametrize("name", names())
+# each differs in an option or a part from one of those that the everyday suite has
+NOT_EVERYDAY = {
+    "bert_recanet",
+    "control_no_user",
+    "control_other_user",
+    "control_random_table",
+    "nest_copy",
+    "nest_generic",
+}
+
+every_system = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in NOT_EVERYDAY else ()) for name in names()]
+)
 
 
 def has_same_lists(ranking: Ranking, other: Ranking, tolerance: float = 0) -> None:

@@ -52,7 +52,9 @@ def options_of(**changes) -> NestSetOptions:
     return NestSetOptions(**fields | changes)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=() if form == "hybrid" else pytest.mark.long) for form in FORMS]
+)
 def test_eight_users_are_learnt_by_heart(form: str, tools: Tools):
     recommender = set_finetune.fit(form, learning_data(), None, options_of(backbone_rate=1e-2), 0, tools)
     lists = recommender.rank(questions_by_heart(), 3).product_id
