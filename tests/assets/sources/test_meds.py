@@ -1,6 +1,7 @@
 """The job on a MEDS dataset, from raw files to a report, as a user runs it."""
 
 from datetime import timedelta
+from typing import NamedTuple
 
 import dagster as dg
 import polars as pl
@@ -57,28 +58,38 @@ def test_meds_events_show_a_picture_of_events_by_kind(tmp_path):
     assert "Events by kind" in event.metadata
 
 
-def test_exported_dataset_logs_the_number_of_rows(tmp_path):
-    workspace = Workspace(data_dir=str(tmp_path), synthetic_patients=20)
+class Export(NamedTuple):
+    """A run from the raw tables to `meds_raw`: its result, what `mimic_meds` logged, and the folder of MIMIC-IV."""
+
+    result: dg.ExecuteInProcessResult
+    messages: list[str]
+    mimic: Layout
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> Export:
+    folder = tmp_path_factory.mktemp("export")
+    workspace = Workspace(data_dir=str(folder), synthetic_patients=20)
     read = [
         asset for asset in MIMIC_ASSETS if asset.key.to_user_string() not in ("mimic_vocab", "mimic_seqset")
     ]
     with dg.DagsterInstance.ephemeral() as instance:
-        run = dg.materialize([*read, mimic_meds], instance=instance, resources={"workspace": workspace})
-        messages = [
-            line.user_message for line in instance.all_logs(run.run_id) if line.step_key == "mimic_meds"
-        ]
-    rows = StepCard.read(Layout(tmp_path / "mimic").cards, "meds").counts["rows"]
-    assert f"{rows:,} rows under meds_data/1" in messages
+        result = dg.materialize(
+            [*read, mimic_meds, meds_raw], instance=instance, resources={"workspace": workspace}
+        )
+        lines = instance.all_logs(result.run_id)
+    messages = [line.user_message for line in lines if line.step_key == "mimic_meds"]
+    return Export(result, messages, Layout(folder / "mimic"))
 
 
-def test_meds_raw_depends_on_the_data_version_of_mimic_meds(tmp_path):
-    workspace = Workspace(data_dir=str(tmp_path), synthetic_patients=20)
-    read = [
-        asset for asset in MIMIC_ASSETS if asset.key.to_user_string() not in ("mimic_vocab", "mimic_seqset")
-    ]
-    result = dg.materialize([*read, mimic_meds, meds_raw], resources={"workspace": workspace})
+def test_exported_dataset_logs_the_number_of_rows(export: Export):
+    rows = StepCard.read(export.mimic.cards, "meds").counts["rows"]
+    assert f"{rows:,} rows under meds_data/1" in export.messages
+
+
+def test_meds_raw_depends_on_the_data_version_of_mimic_meds(export: Export):
     meds_tags, raw_tags = (
-        result.asset_materializations_for_node(name)[0].tags for name in ("mimic_meds", "meds_raw")
+        export.result.asset_materializations_for_node(name)[0].tags for name in ("mimic_meds", "meds_raw")
     )
     assert raw_tags["dagster/input_data_version/mimic_meds"] == meds_tags["dagster/data_version"]
 

@@ -180,6 +180,7 @@ def test_labels_of_training_users_reach_no_weight_unless_allowed(world, tools):
         assert torch.equal(before, after) == without_labels
 
 
+@pytest.mark.long
 def test_a_planted_world_is_learnt(tools):
     world, questions = staples_world(400), last_basket_questions(staples_world(40, seed=1))
     options = SMALL.model_copy(update={"epochs": 25, "dropout": 0.0, "learning_rate": 5e-3})

@@ -380,7 +380,9 @@ def test_a_page_shows_means_and_deviations_over_seeds(layout, tmp_path):
     ("pretraining_seeds", "words"),
     [
         ((42, 42, 42), "All seeds of NEST start from one pretraining, whose variation is not in ±."),
-        ((42, 123, 456), "Each seed of NEST starts from its own pretraining."),
+        pytest.param(
+            (42, 123, 456), "Each seed of NEST starts from its own pretraining.", marks=pytest.mark.long
+        ),
     ],
 )
 def test_a_page_says_whether_pretrainings_differ_between_seeds(layout, tmp_path, pretraining_seeds, words):

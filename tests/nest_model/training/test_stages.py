@@ -163,7 +163,7 @@ def grid_alone(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("grid_alone")
-@pytest.mark.parametrize("system", ["nest", "gt_behrt"])
+@pytest.mark.parametrize("system", [pytest.param("nest", marks=pytest.mark.long), "gt_behrt"])
 def test_a_search_goes_on_with_the_best_rate_in_every_stage(world, tmp_path, system):
     factors = (1e-9, 1.0)
     search = pretrain(world, tmp_path / "searched", RECIPE.with_changes(rate_factors=factors), system=system)

@@ -190,6 +190,7 @@ def test_a_cohort_page_shows_the_gain_of_the_pretraining(layout, tmp_path):
     assert "Gain from pretraining" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_pages_say_when_the_fresh_model_was_not_trained(layout, tmp_path):
     layout_copy = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
     predictions_path(layout_copy, "mimic_mortality", WITHOUT_PRETRAINING).unlink()

@@ -233,7 +233,9 @@ def test_product_below_min_count_is_unknown_token(tmp_path: Path):
 RULES_OF = {"default": DataRules(min_count=1), "fit_on all": DataRules(min_count=1, fit_on="all"), **PRESETS}
 
 
-@pytest.mark.parametrize("name", RULES_OF)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "default" else pytest.mark.long) for name in RULES_OF]
+)
 def test_noise_in_target_orders_changes_no_fitted_table(name: str, tmp_path: Path):
     """Targets are the last visible and the hidden order of test users, and all orders of validation users."""
     shop = made_up_shop(3, users=40)

@@ -86,7 +86,7 @@ def test_value_beyond_float32_is_in_value_only(meds_export):
     assert rows.filter(pl.col("value") == 0.1)["numeric_value"].cast(pl.Float64).ne(0.1).all()
 
 
-@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
 def test_export_and_import_give_the_same_tables_and_sets(tmp_path, preset):
     rules = PRESETS[preset]
     original = make_layout(tmp_path / "mimic", rules, seed=7)

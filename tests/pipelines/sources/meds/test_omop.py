@@ -96,7 +96,7 @@ def test_visit_ends_and_sexes_are_read(layout: str, tmp_path: Path):
         assert set(stays.select("admission_type", "race").iter_rows()) == {("IP", "5")}
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["OMOP_MEDS", pytest.param("meds_etl", marks=pytest.mark.long)])
 def test_a_dataset_of_either_layout_passes_every_blocking_check(layout: str, tmp_path: Path):
     meds_layout = write_shards(read(tmp_path, layout), RULES)
     write_code_names(meds_layout, find_dictionaries([]), *described_codes(tmp_path / "set"))
