@@ -9,6 +9,7 @@ downloads what an object store holds, once, before the first step.
 import json
 import os
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,12 +21,14 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.multiprocess import MultiprocessExecutor
 
 from assets.cohort_files import FAULTS
-from assets.resources import has_gpu
+from assets.resources import Workspace, has_gpu
 from assets.results import command, written_to
 from assets.runtime.console import Console, log_file
 from assets.runtime.instance import ENVIRONMENT_TAG, NestInstance, holder_tags, report_dead_runs, workspace_of
 from assets.runtime.materialize import errors_as_failures
 from assets.runtime.old_files import remove_old_files
+from assets.runtime.step_cache import assets_read, refuse_missing
+from schemas.cards import COHORT_ENDINGS, step_of
 from schemas.io.lock import hold_until_exit, sole_writer
 from schemas.io.scratch import clear_scratch
 from schemas.io.urls import holds_secret, redact_url
@@ -48,6 +51,9 @@ PRELOADED = [
 
 JOB_VARIABLE = "DAGSTER_NEST_JOB"
 """The variable that tells the fork server the run's job: built there, it is there in every step."""
+
+_TRAINING_ENDINGS = tuple(f"_{step}" for step in COHORT_ENDINGS if step != "report")
+"""The endings of labels and models, none of which can do without what it reads; a page can."""
 
 TRAINING_TAG = "nest/training"
 """The tag of a step that trains on a GPU if there is one, with any value."""
@@ -75,6 +81,7 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                     plan_context.log.info(f"downloading what {redact_url(url)} holds and {folder} does not")
                     for source in sorted(sources_in_run(plan_context, execution_plan)):
                         workspace.pull(source)
+                refuse_missing_inputs(workspace, plan_context, execution_plan)
                 os.environ[JOB_VARIABLE] = plan_context.job_name
                 is_complete = False
                 steps = Console(
@@ -134,6 +141,26 @@ def sources_in_run(plan_context: PlanOrchestrationContext, execution_plan: Execu
     }
     specs = sources()
     return {source for group in groups if group in specs for source in (group, *specs[group].reads)}
+
+
+def refuse_missing_inputs(
+    workspace: Workspace, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
+) -> None:
+    """Refuse a run that would train for minutes and then find that what it starts from was never made.
+
+    Raises:
+        ContractError: what the labels and models of the run read is neither there nor made by it.
+    """
+    graph = plan_context.job.get_definition().asset_layer.asset_graph
+    run_assets = assets_with_sources(plan_context, execution_plan)
+    reads: defaultdict[str, set[str]] = defaultdict(set)
+    for asset, source in run_assets.items():
+        if asset.endswith(_TRAINING_ENDINGS):
+            node = graph.get(dg.AssetKey(asset))
+            reads[source].update(assets_read(node.parent_keys, node.metadata, source))
+    for source, assets in reads.items():
+        steps = {step_of(asset, source) for asset in assets - run_assets.keys()}
+        refuse_missing(workspace.experiment_layout(source), steps)
 
 
 def check_steps(execution_plan: ExecutionPlan) -> list[str]:

@@ -6,7 +6,7 @@ there is nothing to do (README.md says why). To force a step, delete its card.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -152,14 +152,23 @@ def _step_and_dependencies(
     """Return the running asset's step and everything its output depends on."""
     context, source = dg.AssetExecutionContext.get(), layout.source
     spec = context.assets_def.get_asset_spec(context.asset_key)
-    upstream = [*(dep.asset_key.to_user_string() for dep in spec.deps), *spec.metadata.get(ALSO_READS, ())]
-    read = [asset for asset in upstream if asset not in spec.metadata.get(ONLY_AFTER, ())]
-    steps = [step_of(asset, source) for asset in read if belongs_to_source(asset, source)]
+    assets = assets_read([dep.asset_key for dep in spec.deps], spec.metadata, source)
+    steps = [step_of(asset, source) for asset in assets]
     if partial:
         steps = [step for step in steps if StepCard.path(cards_of(layout, step), step).exists()]
     inputs = input_contents(layout, steps, only)
     dependencies = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
     return step_of(context.asset_key.to_user_string(), source), dependencies
+
+
+def assets_read(deps: Iterable[dg.AssetKey], metadata: Mapping[str, Any], source: str) -> list[str]:
+    """Return the assets of its source that an asset reads, from its `deps` and its metadata."""
+    upstream = [*(key.to_user_string() for key in deps), *metadata.get(ALSO_READS, ())]
+    return [
+        asset
+        for asset in upstream
+        if asset not in metadata.get(ONLY_AFTER, ()) and belongs_to_source(asset, source)
+    ]
 
 
 def _files(layout: Layout, outputs: Sequence[Path]) -> dict[str, str]:
@@ -220,22 +229,33 @@ def _raw_asset(layout: Layout) -> str:
     return asset_of(RAW, layout.source)
 
 
+def refuse_missing(layout: Layout, steps: Iterable[str]) -> None:
+    """Refuse to go on if one of these steps was not made yet.
+
+    Raises:
+        ContractError: which are missing, and what makes them.
+    """
+    source = layout.source
+    missing = [
+        asset_of(step, source)
+        for step in sorted(steps)
+        if not StepCard.path(cards_of(layout, step), step).exists()
+    ]
+    if missing:
+        or_alone = f", or materialize {missing[0]} first" if len(missing) == 1 else ""
+        raise ContractError(
+            f"{layout.root} has no {', '.join(missing)} yet; run {source}_full once (`.venv/bin/dagster job execute "
+            f"-j {source}_full`){or_alone}."
+        )
+
+
 def input_contents(layout: Layout, steps: Sequence[str], only: Mapping[str, str]) -> dict[str, str]:
     """Return the content of each input step, or of the part of it that is read.
 
     Raises:
         ContractError: a step was not made yet, or one of its own inputs has changed since.
     """
-    source = layout.source
-    if missing := [
-        asset_of(step, source)
-        for step in sorted(steps)
-        if not StepCard.path(cards_of(layout, step), step).exists()
-    ]:
-        raise ContractError(
-            f"{layout.root} has no {', '.join(missing)} yet; run {source}_full once (`.venv/bin/dagster job execute "
-            f"-j {source}_full`), or materialize {missing[0]} first."
-        )
+    refuse_missing(layout, steps)
     cards = {step: StepCard.read(cards_of(layout, step), step) for step in sorted(steps)}
     for step, card in cards.items():
         if not card.content:  # the card is written again, with its content, when the output is complete

@@ -1,4 +1,6 @@
-"""Two steps run at a time; on a GPU one training does."""
+"""Two steps run at a time, on a GPU one training; a run that lacks what it starts from is refused before any step."""
+
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -6,6 +8,10 @@ import pytest
 from assets.definitions import defs
 from assets.runtime import executor
 from nest_model.next_set.system import load_system, names
+from schemas.cards import StepCard
+from schemas.layout import Layout
+from schemas.sources import sources
+from tests.support.commands import run
 
 
 @pytest.mark.parametrize(
@@ -27,3 +33,20 @@ def test_the_steps_that_train_by_torch_have_the_tag_and_no_other_step():
     of_backbone = {f"instacart_system_{name}" for name in names() if load_system(name).reads_backbone}
     assert yardsticks
     assert steps_with_tag == by_kind | yardsticks | of_backbone
+
+
+def test_job_of_a_cohort_is_refused_before_its_first_step_when_there_is_no_pretrained_model(tmp_path: Path):
+    layout = Layout(tmp_path / "data" / "mimic")
+    layout.cards.mkdir(parents=True)
+    for step in ("raw", *sources()["mimic"].tables):
+        StepCard(step=step, contract="any/1", key="made", content=step).write(layout.cards)
+
+    result = run("dagster", "job", "execute", "-j", "one_cohort_mimic_mortality", folder=tmp_path)
+    assert result.returncode == 1
+    (message,) = [line for line in result.output.splitlines() if " error: " in line]
+    assert message.partition(" error: ")[2] == (
+        f"{layout.root} has no mimic_nest yet; run mimic_full once "
+        "(`.venv/bin/dagster job execute -j mimic_full`), or materialize mimic_nest first."
+    )
+    assert "Started execution of step" not in result.log
+    assert not layout.labels("mimic_mortality").exists()
