@@ -30,7 +30,7 @@ from nest_model.options import FineTuningOptions
 from nest_model.training.device import Device, launch_fabric
 from nest_model.training.runtime import Runtime
 from nest_model.training.stop import StopRequest
-from nest_model.training.telemetry import Telemetry
+from nest_model.training.telemetry import Progress, Telemetry
 from schemas.errors import InputError, NestError
 from schemas.io.lock import sole_writer
 from schemas.io.outputs import claim
@@ -89,7 +89,11 @@ class Model:
         """
         seqsets = self._shards(seqset)
         encoder, features = embed.encoder_of(self.module), embed.features_of(self.card)
-        return embed.embeddings(encoder, seqsets, Moments.of(at, seqsets), features, self.fabric, level=level)
+        moments = Moments.of(at, seqsets)
+        advance = _progress("embed", len(moments)).advance
+        return embed.embeddings(
+            encoder, seqsets, moments, features, self.fabric, level=level, advance=advance
+        )
 
     def predict(self, seqset: Shards, *, at: Any = None) -> pa.Table:
         """Return a fine-tuned model's probabilities.
@@ -101,7 +105,8 @@ class Model:
             raise NestError(f"{self.folder}: a pretrained model without a task; fine-tune it first.")
         seqsets, task = self._shards(seqset), self.card.task
         rows = predict.last_sets(seqsets, task) if at is None else _rows(at, seqsets, self.card)
-        return predict.predictions_of(self.module, self.card, seqsets, rows, self.fabric)
+        advance = _progress("predict", len(rows)).advance
+        return predict.predictions_of(self.module, self.card, seqsets, rows, self.fabric, advance=advance)
 
     def fill(
         self, seqset: Shards, *, vocab: str | Path, at: At, hide: fill.Hide = "set", top: int = 10
@@ -178,6 +183,11 @@ class Model:
         seqsets = seqset if isinstance(seqset, SeqSets) else open_shards(seqset)
         checkpoint.refuse_other_vocabulary(self.folder, self.card, seqsets.vocab_sha256)
         return seqsets
+
+
+def _progress(stage: str, rows: int) -> Progress:
+    """Return a counter that tells the logger `nest` every ten seconds how far the work is."""
+    return Progress(None, stage, rows, "rows", seconds_between_lines=10.0)
 
 
 def _rows(at: At, seqsets: SeqSets, card: checkpoint.ModelCard) -> Labels:

@@ -5,7 +5,7 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from assets.runtime.console import log_file
 from assets.runtime.growing_file import GrowingFile
 from schemas.errors import NestError
-from schemas.io.progress import METRICS_MARK, progress_line
+from schemas.io.progress import METRICS_MARK, format_metrics, metrics_line, progress_line
 
 POLL_SECONDS = 1.0
 log = logging.getLogger("nest.child")
@@ -138,14 +138,14 @@ def event_message(event: dict[str, Any]) -> str:
     match event["event"]:
         case "progress":
             names = ("stage", "step", "total", "unit", "rate", "seconds_left")
-            metrics = _format_metrics(event.get("metrics", {}))
+            metrics = format_metrics(event.get("metrics", {}))
             return progress_line(*(event[name] for name in names)) + (
                 f"{METRICS_MARK}{metrics}" if metrics else ""
             )
         case "evaluation":
-            return f"epoch {event['epoch'] + 1}: {_format_metrics(event['metrics'])}"
+            return metrics_line(f"epoch {event['epoch'] + 1}", event["metrics"])
         case "trial":
-            return f"trial {event['trial'] + 1}: {_format_metrics(event['metrics'])}"
+            return metrics_line(f"trial {event['trial'] + 1}", event["metrics"])
         case "not_trainable":
             return f"not trainable: {event['reason']}"
         case "seed":
@@ -153,9 +153,4 @@ def event_message(event: dict[str, Any]) -> str:
         case "error" | "stopped":
             return str(event["message"])
         case _:
-            return f"{event['event']}: {_format_metrics(event.get('metrics', {}))}"
-
-
-def _format_metrics(metrics: Mapping[str, Any]) -> str:
-    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
-    return " · ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+            return metrics_line(event["event"], event.get("metrics", {}))

@@ -1,5 +1,6 @@
 """The `embed` command: vectors of patients, or of each of their sets, as known at a moment and not later."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,7 @@ from schemas.suppress import is_small
 from schemas.tables.embeddings import EMBEDDINGS
 from schemas.tables.labels import Features
 
+log = logging.getLogger("nest")
 Level = Literal["patients", "sets"]
 ROW_BUDGET = 16_384
 
@@ -49,6 +51,7 @@ def run(
     )
     write_table(table, out, EMBEDDINGS, made_by=f"embed by {card.system}", metadata={"level": level})
     telemetry.result({} if is_small(len(moments)) else {"rows": len(table)})
+    log.info("the embeddings are in %s", out)
 
 
 def encoder_of(module: Encoder | Classifier) -> Encoder:

@@ -54,7 +54,6 @@ def predict(
     metadata = task_metadata(task) | {MODEL_SHA256: checkpoint.weights_sha256(model)}
     write_table(table, out, table.schema, made_by=f"{task.cohort}_{card.system}", metadata=metadata)
     progress.advance(total - len(rows))
-    telemetry.write("result", metrics={})  # the number of rows may be a small count
     parts = suppress_parts({"predictions": len(rows), "left_out": total - len(rows)})
     is_exact = parts["predictions"] == f"{len(rows):,}"
     telemetry.result({"predictions": len(rows)} if is_exact else {"patients": countable(total)})

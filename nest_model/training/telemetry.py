@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from nest_model.training.step_metrics import StepMetrics
-from schemas.io.progress import progress_line
+from schemas.io.progress import metrics_line, progress_line
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -70,17 +70,17 @@ class Telemetry:
         self.write("evaluation", epoch=epoch, metrics=metrics)
         if step is not None:
             self.curves(step, {f"epoch/{name}": value for name, value in metrics.items()})
-        log.info("epoch %d: %s", epoch + 1, _in_words(metrics))  # people count epochs from 1
+        log.info("%s", metrics_line(f"epoch {epoch + 1}", metrics))  # people count epochs from 1
 
     def trial(self, trial: int, metrics: Mapping[str, float | None]) -> None:
         """Report the metrics of a point of a hyperparameter grid."""
         self.write("trial", trial=trial, metrics=metrics)
-        log.info("trial %d: %s", trial + 1, _in_words(metrics))
+        log.info("%s", metrics_line(f"trial {trial + 1}", metrics))
 
     def result(self, metrics: Mapping[str, Any], **details: Any) -> None:
         """Report the final metrics; `details` holds what differs between identical runs, such as seconds."""
         self.write("result", metrics=metrics, **details)
-        log.info("result: %s", _in_words(metrics) or "no number that may be disclosed")
+        log.info("%s", metrics_line("result", metrics))
 
     def progress(
         self,
@@ -168,8 +168,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def _in_words(metrics: Mapping[str, Any]) -> str:
-    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
-    return " · ".join(f"{name} {value:.4g}" for name, value in numbers.items())

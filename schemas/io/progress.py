@@ -1,6 +1,8 @@
-"""Format the progress line of a long step, the same way in every room."""
+"""Format the lines of a long step, on its progress and its numbers, the same way in every room."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 METRICS_MARK = " | "
 """Stands between the progress and the metrics of a line; a terminal shows only what is before it."""
@@ -31,6 +33,20 @@ def format_seconds(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def metrics_line(title: str, metrics: Mapping[str, Any]) -> str:
+    """Return `result: auroc 0.8123 · rows 12,540`; `result: no number to show` if none of the metrics is a number."""
+    return f"{title}: {format_metrics(metrics) or 'no number to show'}"
+
+
+def format_metrics(metrics: Mapping[str, Any]) -> str:
+    """Return the numbers among some metrics: whole ones in full, others with four digits; empty if there is none."""
+    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+    return " · ".join(
+        f"{name} {value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{name} {value:.4g}"
+        for name, value in numbers.items()
+    )
 
 
 def is_progress(message: str) -> bool:

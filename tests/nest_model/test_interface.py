@@ -1,5 +1,6 @@
 """NEST from Python: what is embedded, filled in and learnt, and that none of it holds what was not known."""
 
+import itertools
 import re
 import shutil
 from datetime import datetime
@@ -45,6 +46,14 @@ def model(world, tmp_path_factory) -> nest_model.Model:
 
 def vectors(table) -> np.ndarray:
     return np.array(table["embedding"].to_pylist())
+
+
+def test_embedding_tells_the_logger_how_far_it_is_after_ten_seconds(world, model, monkeypatch, caplog):
+    seconds = itertools.count(0, 11)
+    monkeypatch.setattr("nest_model.training.telemetry.time.monotonic", lambda: float(next(seconds)))
+    with caplog.at_level("INFO", logger="nest"):
+        rows = model.embed(world.seqset, at=NOW).num_rows
+    assert caplog.messages[-1].startswith(f"embed: 100 % of {rows} rows · ")
 
 
 def with_sign(world: World, root, *, after_hours: int, known_after_hours: int) -> World:

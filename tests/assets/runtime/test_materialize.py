@@ -57,6 +57,14 @@ def test_event_message_counts_epochs_from_one():
     )
 
 
+def test_event_message_is_never_a_title_alone():
+    for event in (
+        {"event": "result", "metrics": {}},
+        {"event": "trial", "trial": 0, "metrics": {"auroc": None}},
+    ):
+        assert event_message(event).endswith(": no number to show")
+
+
 @pytest.fixture
 def report_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("NEST_DATA_DIR", str(tmp_path))
