@@ -20,6 +20,7 @@ from nest_model.model.encoder import Encoder, encoder_class
 from nest_model.recipe import Recipe
 from nest_model.systems import systems
 from nest_model.training.fsdp import whole_weights
+from nest_model.training.guesses.verdicts import WHAT_TO_DO
 from nest_model.training.memory import within_memory
 from nest_model.training.objectives import objective_of
 from nest_model.training.pretraining_data import PretrainingPatients
@@ -196,7 +197,9 @@ class PretrainingRun:
         # without validation patients the early warnings include what is not judged
         not_judged = comparison["not_judged"] if len(self.patients.val) else []
         verdicts = [*not_judged, *comparison["not_learnt"]]
-        _warn(sentence for sentence in verdicts if sentence not in early_warnings)
+        _warn(sentence for sentence in verdicts if sentence not in (*early_warnings, WHAT_TO_DO))
+        if WHAT_TO_DO in verdicts:
+            log.info("%s", WHAT_TO_DO)  # no warning: in a job the check of the model gives this advice
         return comparison
 
 

@@ -9,10 +9,11 @@ from typing import Any
 SET_LISTS = "val_ndcg_at_10"
 LEAST_SHARE = 0.1
 """The gain over the constant that counts, as a share of the mixture's: a model starting there soon gains a little."""
-_WHAT_TO_DO = (
+WHAT_TO_DO = (
     "Train longer, with another recipe or on more patients, before building on it: docs/training.md, "
     "“Is anything learnt?”."
 )
+"""The last sentence on what was not learnt."""
 _OF_SETS = {"val_msm", SET_LISTS}
 _NATS = {
     "val_mlm": ("MLM", "nats a token"),
@@ -50,7 +51,7 @@ def not_learnt(
                 f"Set prediction is at NDCG@10 {model:.4f}, where a constant list has {constant:.4f}: "
                 f"{_difference(model - constant, least)}."
             )
-    return [*faults, _WHAT_TO_DO] if faults else []
+    return [*faults, WHAT_TO_DO] if faults else []
 
 
 def _least_gain(guesses: Mapping[str, Any]) -> float:
