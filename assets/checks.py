@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from schemas.expectations import labels as labels_suite
 from schemas.io.verify import verified
 from schemas.layout import Layout
 from schemas.nouns import with_noun
-from schemas.suppress import suppress_count
+from schemas.suppress import disclosing, suppress_count
 from schemas.tables.events import SUBJECTS
 from schemas.tables.leak_audit import LeakAudit
 from schemas.tables.splits import count_off_hash, count_overlap, suppress_splits
@@ -90,15 +91,15 @@ def table_checks(
         from schemas.expectations.validation import validate
 
         layout = workspace.layout(source)
-        table = suite(layout)
+        table, card = suite(layout), StepCard.read(layout.cards, step)
         outcome = validate(table)
-        yield from log_failures(
-            _suite_result(asset, "contract", outcome, "ERROR"),
-            _suite_result(asset, "plausible", outcome, "WARN"),
-            *_card_results(
-                asset, StepCard.read(layout.cards, step), tells_rows=table.discloses_rows, rows=outcome.rows
-            ),
-        )
+        with disclosing(card.synthetic):
+            results = (
+                _suite_result(asset, "contract", outcome, "ERROR"),
+                _suite_result(asset, "plausible", outcome, "WARN"),
+                *_card_results(asset, card, tells_rows=table.discloses_rows, rows=outcome.rows),
+            )
+        yield from log_failures(*results)
 
     return checks
 
@@ -109,7 +110,10 @@ def card_checks(source: str, asset: str, step: str) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(name=f"{asset}_checks", specs=_card_specs(asset), can_subset=True)
     @with_clear_errors
     def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
-        yield from log_failures(*_card_results(asset, StepCard.read(workspace.layout(source).cards, step)))
+        card = StepCard.read(workspace.layout(source).cards, step)
+        with disclosing(card.synthetic):
+            results = _card_results(asset, card)
+        yield from log_failures(*results)
 
     return checks
 
@@ -121,14 +125,15 @@ def split_check(source: str) -> dg.AssetChecksDefinition:
     @with_clear_errors
     def no_test_subject_was_trained_on(workspace: Workspace) -> dg.AssetCheckResult:
         """No patient of the tasks' test split is in the training split of the pretraining."""
-        table = read_table(workspace.layout(source).subjects, SUBJECTS)
+        layout = workspace.layout(source)
+        table = read_table(layout.subjects, SUBJECTS)
         trained_on = count_overlap(table, "train", "test")
-        overlaps = suppress_splits(table).overlap
+        with _disclosing_synthetic(layout, "subjects"):
+            overlaps, text = suppress_splits(table).overlap, suppress_count(trained_on)
         result = dg.AssetCheckResult(
             check_name="no_test_subject_was_trained_on",
             passed=trained_on == 0,
-            description="Patients of the tasks' test split who were trained on: "
-            f"{suppress_count(trained_on)}.",
+            description=f"Patients of the tasks' test split who were trained on: {text}.",
             metadata={f"pretraining_{name}": overlap.patients for name, overlap in overlaps.items()},
         )
         return log_failures(result)[0]
@@ -143,19 +148,21 @@ def hash_check(source: str, task_split: tuple[float, float]) -> dg.AssetChecksDe
     @with_clear_errors
     def split_is_that_of_the_hash(workspace: Workspace) -> dg.AssetCheckResult:
         """Both splits follow from the patient's id alone, whatever the seed, the order or the release."""
-        table = read_table(workspace.layout(source).subjects, SUBJECTS)
+        layout = workspace.layout(source)
+        table = read_table(layout.subjects, SUBJECTS)
         bounds = {"split": task_split, "pretrain_split": workspace.settings.rules.pretrain_split}
         misplacement_counts = {
             column: count_off_hash(table, column, *pair) for column, pair in bounds.items()
         }
+        with _disclosing_synthetic(layout, "subjects"):
+            texts = [
+                f"{column}: {with_noun(suppress_count(count), 'patient')} outside the split of their hash"
+                for column, count in misplacement_counts.items()
+            ]
         result = dg.AssetCheckResult(
             check_name="split_is_that_of_the_hash",
             passed=not any(misplacement_counts.values()),
-            description="; ".join(
-                f"{column}: {with_noun(suppress_count(count), 'patient')} outside the split of their hash"
-                for column, count in misplacement_counts.items()
-            )
-            + ".",
+            description=f"{'; '.join(texts)}.",
         )
         return log_failures(result)[0]
 
@@ -176,10 +183,12 @@ def leak_check(source: str, cohort: str) -> dg.AssetChecksDefinition:
         """Every event that the models use was known at its row's prediction time."""
         layout = workspace.layout(source)
         late, _ = count_leaks(layout.seqset, layout.labels(cohort))
+        with _disclosing_synthetic(layout, f"{cohort}_labels"):
+            predictions = with_noun(suppress_count(late), "prediction")
         result = dg.AssetCheckResult(
             check_name="no_feature_after_prediction",
             passed=late == 0,
-            description=f"{with_noun(suppress_count(late), 'prediction')} would use events known only later.",
+            description=f"{predictions} would use events known only later.",
         )
         return log_failures(result)[0]
 
@@ -308,6 +317,11 @@ def log_failures(*results: dg.AssetCheckResult) -> tuple[dg.AssetCheckResult, ..
             level = logging.ERROR if result.severity is dg.AssetCheckSeverity.ERROR else logging.WARNING
             context.log.log(level, f"{result.check_name or ', '.join(names)}: {result.description}")
     return selection
+
+
+def _disclosing_synthetic(layout: Layout, step: str) -> AbstractContextManager[None]:
+    """Disclose every count of a step inside the block if its patients are synthetic; see `disclosing`."""
+    return disclosing(StepCard.read(layout.cards, step).synthetic)
 
 
 def _card_specs(asset: str) -> list[dg.AssetCheckSpec]:

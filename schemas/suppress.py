@@ -47,6 +47,11 @@ def suppress_count(count: int, of: int | None = None) -> str:
     return suppress_small(count)
 
 
+def suppress_fraction(count: int, of: int) -> str:
+    """Return a count and what it is of as text, each suppressed: `12 of 363`, `< 11 of 363`, `< 11 of < 11`."""
+    return f"{suppress_count(count, of)} of {suppress_count(of)}"
+
+
 def vague_count(count: int, of: int) -> str:
     """Return a vague share of `of` in words that reveal neither number if either is withheld."""
     if count == of:

@@ -12,13 +12,16 @@ from schemas.cohort.model import SOURCES
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
-from schemas.suppress import disclosing
+from schemas.suppress import SMALLEST_SHOWN, disclosing
 
 CODES = (
     "Find the codes that all words name or that begin with them, with the number of patients who have each, and print "
     "the lines that use them in a cohort file. It reads the names of codes and, of the events, the kinds that may hold "
     "such a code; it writes nothing."
 )
+
+_ALL_SHOWN = "synthetic, so that no count is withheld"
+_SMALL_WITHHELD = f"counts under {SMALLEST_SHOWN}, and those that would reveal one, are withheld"
 
 
 def check(files: list[Path], data: Path) -> int:
@@ -52,11 +55,13 @@ def _check_file(file: Path, data: Path) -> tuple[list[str], bool]:
     if not sample.has_tables(layout):
         nothing = f"No tables of {cohort.source} in {data} yet: nothing is counted."
         return [*lines, *_as_warnings([*cohort.warnings(), *name_warnings]), nothing], True
-    with disclosing(are_synthetic(layout.cards)):
+    is_synthetic = are_synthetic(layout.cards)
+    with disclosing(is_synthetic):
         result = sample.derive_sample(cohort, layout, Settings().rules)
         table = sample.attrition_lines(cohort, result.labels)
     population = "all patients" if result.is_everyone else f"a sample of {sample.PATIENTS:,} patients"
-    counts = [f"In {layout.root}, {population}:", *table]
+    rule = _ALL_SHOWN if is_synthetic else _SMALL_WITHHELD
+    counts = [f"In {layout.root}, {population} ({rule}):", *table]
     return [*lines, *_as_warnings([*result.warnings, *name_warnings]), *counts], not result.not_trainable
 
 

@@ -119,6 +119,20 @@ def test_contract_check_counts_duplicate_subjects_without_an_id(subjects: Path, 
     assert str(table["subject_id"][0]) not in str(contract)
 
 
+@pytest.mark.parametrize(("is_synthetic", "rows"), [(True, "2 rows"), (False, "< 11 rows")])
+def test_check_withholds_a_small_count_unless_the_patients_are_synthetic(
+    is_synthetic: bool, rows: str, subjects: Path, workspace: Workspace
+):
+    table = pq.read_table(subjects)
+    write_sealed(pa.concat_tables([table, table.slice(0, 1)]), subjects)
+    cards = workspace.layout("mimic").cards
+    StepCard.read(cards, "subjects").model_copy(update={"synthetic": is_synthetic}).write(cards)
+
+    check = table_checks("mimic", "mimic_subjects", "subjects", TABLE_SUITES["subjects"])
+    description = evaluations(check, workspace)["contract"].description
+    assert f"“subject id is unique” does not hold in {rows} (" in description
+
+
 def test_unaccounted_row_is_a_blocking_error(subjects: Path, workspace: Workspace):
     cards = workspace.layout("mimic").cards
     card = StepCard.read(cards, "subjects")
@@ -176,6 +190,7 @@ def test_feature_known_after_the_prediction_is_a_blocking_error(
     layout = write(rows, workspace.layout("mimic").root)
     (layout.seqset / "shard-0.parquet").unlink()
     write_shards(layout.seqset, rows["seqset"])
+    StepCard(step=f"{COHORT}_labels", contract="any/1").write(layout.cards)
     name = "no_feature_after_prediction"
     assert evaluations(leak_check("mimic", COHORT), workspace)[name].passed
 

@@ -6,7 +6,7 @@ from itertools import pairwise, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.suppress import SMALL, WITHHELD, suppress_parts, suppress_small
+from schemas.suppress import SMALL, WITHHELD, suppress_fraction, suppress_parts, suppress_small
 from schemas.tables.attrition import AttritionStep, attrition_csv, read_attrition, suppress_attrition
 
 
@@ -14,6 +14,13 @@ def table(*counts):
     rows = [counts[0][0], *(previous[0] - now[0] for previous, now in pairwise(counts))]
     drops = [0, *rows[1:]]
     return [AttritionStep(f"step {place}", *count, drops[place]) for place, count in enumerate(counts)]
+
+
+def test_fraction_withholds_the_count_and_what_it_is_of():
+    fractions = [(12, 363), (3, 363), (360, 363), (3, 8)]
+    assert [suppress_fraction(*fraction) for fraction in fractions] == [
+        "12 of 363", "< 11 of 363", "> 352 of 363", "< 11 of < 11",
+    ]  # fmt: skip
 
 
 def test_counts_of_one_to_ten_are_suppressed_and_zero_is_not():

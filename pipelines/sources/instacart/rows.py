@@ -171,20 +171,21 @@ def refuse_unknown_ids(table: str, flow: Flow) -> None:
     """Refuse a table in which more than MAX_UNKNOWN_SHARE of the lines name an order or a product in no table."""
     for reason, column in (("unknown_order", "order_id"), ("unknown_product", "product_id")):
         if flow.dropped[reason] > MAX_UNKNOWN_SHARE * flow.source_rows:
+            fraction = f"{flow.dropped[reason]:,} of {flow.source_rows:,}"
             raise InputError(
-                f"{table}: column {column}: {dropped_sentence(reason, f'{flow.dropped[reason]:,}', flow.source_rows)} "
+                f"{table}: column {column}: {dropped_sentence(reason, fraction)} "
                 f"(more than {MAX_UNKNOWN_SHARE:.1%}). Give all tables of one release, each complete."
             )
 
 
-def dropped_sentence(reason: str, count: str, rows: int) -> str:
-    """Return a sentence on how many lines were dropped for a reason; `count` is exact or suppressed."""
+def dropped_sentence(reason: str, fraction: str) -> str:
+    """Return a sentence on how many lines were dropped for a reason; `fraction` is exact or suppressed."""
     predicates = {
         "unknown_order": "name an order that is not in orders",
         "hidden_order": "are of a test order, whose products are withheld",
         "unknown_product": "name a product that is not in products",
     }
-    return f"{count} of {rows:,} rows {predicates[reason]}"
+    return f"{fraction} rows {predicates[reason]}"
 
 
 def item_events(lines: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:

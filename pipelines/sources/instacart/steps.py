@@ -19,7 +19,7 @@ from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, write_table
 from schemas.io.folders import replace_folder
 from schemas.layout import Layout
-from schemas.suppress import suppress_count
+from schemas.suppress import suppress_fraction
 from schemas.tables.events import ENCOUNTERS, EVENTS, HIDDEN, SUBJECTS
 
 CAPPED_DAYS = 30
@@ -153,7 +153,7 @@ def _missing_gap_warnings(flow: Flow) -> list[str]:
     missing = flow.noted["gap_not_given"]
     if not missing:
         return []
-    share = f"{suppress_count(missing, flow.source_rows)} of {flow.source_rows:,} orders"
+    share = f"{suppress_fraction(missing, flow.source_rows)} orders"
     return [
         f"orders: {share} follow another order of their user but do not say how many days later; counted as 0."
     ]
@@ -163,8 +163,7 @@ def _dropped_line_warnings(flows: dict[str, Flow]) -> list[str]:
     """Return a sentence for each reason lines were dropped, with small counts suppressed."""
     return [
         f"{table}: "
-        f"{transforms.dropped_sentence(reason, suppress_count(count, flow.source_rows), flow.source_rows)}; "
-        "dropped."
+        f"{transforms.dropped_sentence(reason, suppress_fraction(count, flow.source_rows))}; dropped."
         for table, flow in flows.items()
         for reason, count in flow.dropped.items()
         if count

@@ -28,7 +28,7 @@ from schemas.layout import Layout
 from schemas.nouns import with_noun
 from schemas.rules import DataRules
 from schemas.settings import Settings
-from schemas.suppress import suppress_count
+from schemas.suppress import suppress_fraction
 from schemas.tables.events import ENCOUNTERS, EVENTS, KINDS, SUBJECTS
 from schemas.tables.meds import CORE, EXTENSIONS
 
@@ -150,7 +150,7 @@ def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float
         counts={"subjects": stays["subject_id"].n_unique(), "died": int(stays["died"].sum())},
         notes=[_set_rule(dataset, gap_hours)],
         warnings=[
-            f"data: {suppress_count(odd, stays.height)} of {stays.height:,} encounters have an admission and no "
+            f"data: {suppress_fraction(odd, stays.height)} encounters have an admission and no "
             "discharge after it; they are kept, are never an index, and contain no time."
         ]
         if odd

@@ -4,7 +4,7 @@ from pipelines.events.code_limits import MOST_MALFORMED_SHARE, count_above, dama
 from pipelines.sources.mimic.drug_lookup import GsnCount
 from schemas.cards import Flow
 from schemas.errors import InputError
-from schemas.suppress import suppress_count
+from schemas.suppress import suppress_fraction
 
 MAX_FOREIGN_SHARE = 0.001
 # of emar rows that are not Administered; the demo has 36 %
@@ -20,9 +20,9 @@ NO_LOSS = ("repeated", "event_txt")
 CHECK = "Check that its columns hold what MIMIC-IV's do."
 
 
-def foreign_sentence(table: str, count: str, rows: int) -> str:
-    """Return a sentence on rows that name an admission of another patient; `count` is exact or suppressed."""
-    return f"{table}: column hadm_id: {count} of {rows:,} rows name another patient's admission or none"
+def foreign_sentence(table: str, fraction: str) -> str:
+    """Return a sentence on rows that name an admission of another patient; `fraction` is exact or suppressed."""
+    return f"{table}: column hadm_id: {fraction} rows name another patient's admission or none"
 
 
 def not_given_warnings(emar: Flow) -> list[str]:
@@ -30,9 +30,9 @@ def not_given_warnings(emar: Flow) -> list[str]:
     rows = emar.source_rows
     if rows < MIN_ROWS or not count_above(emar, "event_txt", MAX_NOT_GIVEN_SHARE):
         return []
-    count = suppress_count(emar.dropped["event_txt"], rows)
+    fraction = suppress_fraction(emar.dropped["event_txt"], rows)
     usual = f"(usual: at most {MAX_NOT_GIVEN_SHARE:.0%})"
-    return [f"emar: column event_txt: {count} of {rows:,} rows are not Administered {usual}. {CHECK}"]
+    return [f"emar: column event_txt: {fraction} rows are not Administered {usual}. {CHECK}"]
 
 
 def refuse(table: str, flow: Flow, *, may_be_empty: bool = False) -> None:
@@ -68,7 +68,7 @@ def _codes_fault(table: str, flow: Flow) -> str | None:
 def _rows_fault(table: str, flow: Flow) -> str | None:
     release = f"(more than {MAX_FOREIGN_SHARE:.1%}). Give all tables of one release, each complete."
     if count_above(flow, "foreign_hadm_id", MAX_FOREIGN_SHARE):
-        foreign = foreign_sentence(table, f"{flow.dropped['foreign_hadm_id']:,}", flow.source_rows)
+        foreign = foreign_sentence(table, f"{flow.dropped['foreign_hadm_id']:,} of {flow.source_rows:,}")
         return f"{foreign.removeprefix(f'{table}: ')} {release}"
     if count := count_above(flow, "unknown_subject", MAX_FOREIGN_SHARE):
         return f"column subject_id: {count} name an unknown patient {release}"

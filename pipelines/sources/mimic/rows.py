@@ -102,15 +102,15 @@ def encounters(admissions: pl.DataFrame, patients: pl.DataFrame) -> RowsAndFlow:
     num_open = stays["end"].null_count()
     if num_open > MAX_OPEN_STAYS_SHARE * stays.height:
         raise InputError(
-            f"{open_stays_sentence(f'{num_open:,}', stays.height)} (more than {MAX_OPEN_STAYS_SHARE:.0%}). "
+            f"{open_stays_sentence(f'{num_open:,} of {stays.height:,}')} (more than {MAX_OPEN_STAYS_SHARE:.0%}). "
             "Correct or export the table again."
         )
     return stays, Flow(source_rows=stays.height, kept_rows=stays.height, noted={"no_end": num_open})
 
 
-def open_stays_sentence(count: str, stays: int) -> str:
-    """Return a sentence on stays whose dischtime is null or not after admittime; `count` is exact or suppressed."""
-    return f"admissions: column dischtime: {count} of {stays:,} stays do not end after their admittime"
+def open_stays_sentence(fraction: str) -> str:
+    """Return a sentence on stays whose dischtime is null or not after admittime; `fraction` is exact or suppressed."""
+    return f"admissions: column dischtime: {fraction} stays do not end after their admittime"
 
 
 @dataclass(frozen=True)

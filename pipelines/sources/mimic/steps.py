@@ -39,7 +39,7 @@ from schemas.contract import contract_name, read_table, write_table
 from schemas.io.folders import replace_folder
 from schemas.layout import Layout
 from schemas.rules import DataRules
-from schemas.suppress import suppress_count
+from schemas.suppress import suppress_fraction
 from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.tables.subject_years import SUBJECT_YEARS
 
@@ -113,7 +113,7 @@ def extract_subjects(
         },
         hashes={"people": subjects_sha256(subjects, subjects_per_bucket=subjects_per_bucket)},
         warnings=[
-            f"patients: column dod: {suppress_count(num_early_deaths, subjects.height)} of {subjects.height:,} "
+            f"patients: column dod: {suppress_fraction(num_early_deaths, subjects.height)} "
             "patients die before birth."
         ]
         if num_early_deaths
@@ -141,7 +141,7 @@ def extract_encounters(source: MimicSource, layout: Layout) -> StepCard:
     stays, flow = transforms.encounters(source.read("admissions"), source.read("patients"))
     write_table(stays.to_arrow(), layout.encounters, ENCOUNTERS, made_by="extract_encounters")
     num_open = flow.noted["no_end"]
-    sentence = transforms.open_stays_sentence(suppress_count(num_open, stays.height), stays.height)
+    sentence = transforms.open_stays_sentence(suppress_fraction(num_open, stays.height))
     card = StepCard(
         step="encounters",
         contract=contract_name(ENCOUNTERS),
@@ -310,7 +310,7 @@ def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> St
 def _foreign_warnings(flows: dict[str, Flow]) -> list[str]:
     """Return a sentence for each table with rows of foreign admissions, with small counts suppressed."""
     return [
-        f"{limits.foreign_sentence(table, suppress_count(count, flow.source_rows), flow.source_rows)}; dropped."
+        f"{limits.foreign_sentence(table, suppress_fraction(count, flow.source_rows))}; dropped."
         for table, flow in flows.items()
         if (count := flow.dropped["foreign_hadm_id"])
     ]

@@ -39,7 +39,7 @@ from schemas.io.folders import replace_folder
 from schemas.layout import Layout
 from schemas.nouns import with_noun
 from schemas.rules import DataRules
-from schemas.suppress import suppress_count, suppress_small
+from schemas.suppress import suppress_fraction, suppress_small
 from schemas.tables.events import AGE_LIMIT_YEARS, ENCOUNTERS, EVENTS, SUBJECTS
 
 __all__ = [
@@ -154,10 +154,7 @@ def extract_subjects(
         },
         shares={"tested": float((with_splits["split"] == "test").mean() or 0.0)},  # type: ignore[arg-type]
         hashes={"people": subjects_sha256(subjects, subjects_per_bucket=subjects_per_bucket)},
-        warnings=[
-            f"DEATH: {suppress_count(num_early_deaths, subjects.height)} of {subjects.height:,} children "
-            "die before birth."
-        ]
+        warnings=[f"DEATH: {suppress_fraction(num_early_deaths, subjects.height)} children die before birth."]
         if num_early_deaths
         else [],
     )
@@ -218,7 +215,7 @@ def extract_encounters(
             "grown_up": int((stays["age_years"] >= AGE_LIMIT_YEARS).sum()),
         },
         warnings=[
-            f"ENCOUNTER: {suppress_count(num_open, stays.height)} of {stays.height:,} encounters are stays without a "
+            f"ENCOUNTER: {suppress_fraction(num_open, stays.height)} encounters are stays without a "
             "usable discharge; they are kept, are never an index, and contain no time."
         ]
         if num_open
@@ -359,7 +356,7 @@ def _missing_crosswalk_warnings(source: PcornetSource, flows: dict[str, Flow]) -
     for table, name in crosswalks.items():
         num_unmapped = flows[table].noted.get("not_in_gem", 0)
         if num_unmapped and source.crosswalk(name) is None:
-            share = f"{suppress_count(num_unmapped, flows[table].source_rows)} of {flows[table].source_rows:,} rows"
+            share = f"{suppress_fraction(num_unmapped, flows[table].source_rows)} rows"
             warnings.append(
                 f"{table}: {share} hold ICD-9 codes and get no token: {name} is missing. Set NEST_VOCAB_DIR to "
                 "the folder that holds it (docs/data.md)."

@@ -10,6 +10,7 @@ from pipelines.cohorts import write_labels
 from pipelines.cohorts.__main__ import main
 from pipelines.cohorts.sample import derive_sample
 from pipelines.cohorts.template import EXAMPLES
+from schemas.cards import StepCard
 from schemas.cohort import parse_cohort, parse_text
 from schemas.cohort.english import in_english
 from schemas.layout import Layout
@@ -89,6 +90,7 @@ def test_check_shows_attrition_without_small_counts(run_command, tmp_path):
     write_patients(tmp_path, 40)
     code, out = run_command("check", READMISSION)
     assert code == 0
+    assert "all patients (counts under 11, and those that would reveal one, are withheld):" in out
     lines = out[out.index("step ") :].splitlines()
     assert [line.split() for line in lines[1:6]] == [
         ["all", "encounters", "77", "40", "0", "0.00"],
@@ -106,6 +108,14 @@ def test_check_shows_attrition_without_small_counts(run_command, tmp_path):
         ["no", "outcome", "by", "predict_at", "withheld", "withheld", "withheld"],
     ]
     assert "37" not in out.replace(str(tmp_path), "")
+
+
+def test_check_shows_every_count_of_synthetic_patients(run_command, tmp_path):
+    write_patients(tmp_path, 40)
+    StepCard(step="raw", contract="any/1", synthetic=True).write(Layout(tmp_path / "mimic").cards)
+    _, out = run_command("check", READMISSION)
+    assert "all patients (synthetic, so that no count is withheld):" in out
+    assert ["admitted", "again", "later", "37", "37", "40", "51.95"] in map(str.split, out.splitlines())
 
 
 def test_sample_counts_only_the_first_patients(tmp_path):
