@@ -6,7 +6,11 @@ from typing import Any
 from schemas.code_names import kind_in_words
 
 NULLS = {"less_by_count": "counting alone", "less_untrained": "an untrained model"}
-MORE, LESS, NEITHER = "more attention to", "less attention to", "not significantly more or less to"
+MORE, LESS, NEITHER = (
+    "more attention to",
+    "less attention to",
+    "attention not significantly different from both to",
+)
 OWN = ("[CLS]", "0")
 """Classes of the query row itself, whose share is the same in NEST and in counting alone."""
 

@@ -47,19 +47,21 @@ def index_stays(rows: str, patients: str) -> str:
 def _how_well(task: Mapping[str, Any]) -> str:
     part, label_type = task.get("common", task), task.get("label_type")
     metric, words = next(iter(compared_by(label_type).items()))
-    scores = [
+    score_texts = [
         f"{model_name(name, label_type)} {interval(part['models'][name][metric])}"
         for name in COMPARED
         if name in part["models"] and part["models"][name][metric]["value"] is not None
     ]
-    if not scores:
-        return "No score can be shown."
+    if not score_texts:
+        notes = [scores[metric].get("note") for scores in part["models"].values()]
+        reason = next((f": {note.removeprefix('withheld: ')}" for note in notes if note), "")
+        return f"No score can be shown{reason}."
     difference = part.get("difference")
     difference_text = (
         f"; NEST − LightGBM {interval(difference[metric], with_sign=True)}" if difference else ""
     )
     unit = f" in {task['models'][COMPARED[0]]['unit']}" if label_type == "number" else ""
-    return f"{words}{unit} of {', '.join(scores)}{difference_text}."
+    return f"{words}{unit} of {', '.join(score_texts)}{difference_text}."
 
 
 def _at_which_threshold(details: Mapping[str, Any]) -> str:

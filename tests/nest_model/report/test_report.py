@@ -551,6 +551,13 @@ def test_curves_are_withheld_under_eleven_positives(small_report):
     assert "Curves and calibration are withheld" in page
 
 
+def test_page_says_once_a_table_why_scores_are_withheld(small_report):
+    page = (small_report / "report.html").read_text()
+    assert page.count("withheld: under 11 patients with, or without, the outcome</span>") == 1
+    assert page.count("Withheld: under 11 patients with, or without, the outcome.") == 1
+    assert "How much of each part of the planted risk" not in page, "a table of dashes says nothing"
+
+
 def test_scores_are_withheld_everywhere_under_eleven_positives(small_report):
     metrics = json.loads((small_report / "metrics.json").read_text())
     last_event = json.loads((small_report / "metrics.jsonl").read_text().splitlines()[-1])
