@@ -20,6 +20,7 @@ from schemas.errors import NestError
 from schemas.io.lock import sole_writer
 from schemas.io.outputs import claim, refuse_foreign_files, refuse_other_table
 from schemas.seeds import seeds_of
+from schemas.suppress import disclosing
 
 PIPES = "DAGSTER_PIPES_CONTEXT"  # set by Dagster for a process it starts
 
@@ -33,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = vars(parser().parse_args(arguments))
     run: Callable[..., None] = options.pop("run")
     stop = StopRequest(at_once=torchrun.ranks() == 1)
-    trains = options.pop("trains", False)
+    trains, is_synthetic = options.pop("trains", False), options.pop("synthetic")
     listening = stop.handling_signals() if trains else nullcontext()
     if options.pop("die_with_parent"):
         die_with_parent()
@@ -54,7 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
             if is_first_rank:
                 _refuse_foreign_outputs(options, folder, contract)
             telemetry = Telemetry(folder) if is_first_rank else NullTelemetry()
-            return _run_command(run, telemetry, options | {"telemetry": telemetry}, stop)
+            with disclosing(is_synthetic):
+                return _run_command(run, telemetry, options | {"telemetry": telemetry}, stop)
     except (NestError, OSError) as error:  # the folder cannot be created, or another run uses it
         print(f"error: {_error_message(error, folder)}", file=sys.stderr)
         return 2

@@ -30,6 +30,11 @@ def disclosing(is_synthetic: bool) -> Iterator[None]:
         _IS_PROTECTED.reset(token)
 
 
+def is_disclosing() -> bool:
+    """Return whether every count is disclosed here, see `disclosing`."""
+    return not _IS_PROTECTED.get()
+
+
 def is_small(count: int) -> bool:
     """Return whether a count is 1 to 10 and of real people; 0 reveals nothing about anyone."""
     return _IS_PROTECTED.get() and 0 < count < SMALLEST_SHOWN

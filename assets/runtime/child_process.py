@@ -18,6 +18,7 @@ from assets.runtime.console import log_file
 from assets.runtime.growing_file import GrowingFile
 from schemas.errors import NestError
 from schemas.io.progress import METRICS_MARK, format_metrics, metrics_line, progress_line
+from schemas.suppress import is_disclosing
 
 POLL_SECONDS = 1.0
 log = logging.getLogger("nest.child")
@@ -47,6 +48,7 @@ def run_nest_model(
         "--out",
         str(out),
         "--die-with-parent",
+        *(["--synthetic"] if is_disclosing() else []),
     ]
     folder = out.parent if out.suffix else out  # a command that writes one file, such as predict
     tail = _MetricsTail(context, folder / "metrics.jsonl")

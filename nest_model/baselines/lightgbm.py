@@ -39,7 +39,7 @@ from nest_model.training.hub_card import LICENCE, SCORES, front_matter, hub_task
 from nest_model.training.not_trainable import write_not_trainable
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import remove_outputs, write_json, write_text
-from schemas.suppress import SMALLEST_SHOWN, suppress_count
+from schemas.suppress import SMALLEST_SHOWN, is_small, suppress_count
 from schemas.tables.labels import WITHOUT_CLASSES, Task
 
 Counts = Literal["plain", "windows"]
@@ -137,7 +137,7 @@ def _shown_names(names: list[str], labels: Labels, features: sparse.csr_matrix) 
     """Return the columns' names, RARE for one that few training patients have."""
     in_train = labels.split == "train"
     patients = patients_of_columns(features[in_train], labels.subject_id[in_train])
-    return [name if count >= SMALLEST_SHOWN else RARE for name, count in zip(names, patients, strict=True)]
+    return [RARE if is_small(count) else name for name, count in zip(names, patients, strict=True)]
 
 
 def save(

@@ -436,6 +436,7 @@ def _command(
     command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     command.set_defaults(run=run)
     command.add_argument("--die-with-parent", action="store_true", help=argparse.SUPPRESS)
+    command.add_argument("--synthetic", action="store_true", help=argparse.SUPPRESS)  # withholds no count
     return command
 
 

@@ -1,12 +1,16 @@
-"""A `nest_model` command in a process of its own: its failure is one message."""
+"""A `nest_model` command in a process of its own: its failure is one message, and it withholds what its run does."""
 
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 
 from assets.runtime.child_process import run_nest_model
 from schemas.errors import NestError
+from schemas.suppress import disclosing
+from schemas.tables.leak_audit import LeakAudit
+from tests.silent_faults.leaky_world import Stay, write_leaky_hospital
 
 
 @pytest.mark.parametrize(
@@ -27,3 +31,28 @@ def test_failed_command_is_one_message_that_says_where_its_log_is(tmp_path: Path
     assert str(error.value).endswith(
         ".log, and what it printed last on the UI's page of the run, under stderr."
     )
+
+
+@pytest.mark.parametrize("is_synthetic", [True, False])
+def test_command_withholds_a_small_count_unless_the_patients_are_synthetic(
+    tmp_path: Path, is_synthetic: bool
+):
+    def plant(stay: Stay) -> None:
+        if stay.subject in (0, 5, 10):
+            stay.add("DX:Z66")
+
+    write_leaky_hospital(tmp_path, plant)
+    files = {"labels": "labels.parquet", "seqset": "seqset", "vocab": "vocab.parquet"}
+    arguments = [word for name, file in files.items() for word in (f"--{name}", tmp_path / file)]
+
+    @dg.asset
+    def leak_audit(
+        context: dg.AssetExecutionContext, pipes: dg.PipesSubprocessClient
+    ) -> dg.MaterializeResult[Any]:
+        with disclosing(is_synthetic):
+            run_nest_model(context, pipes, tmp_path / "audit", "audit", *arguments)
+        return dg.MaterializeResult()
+
+    assert dg.materialize([leak_audit], resources={"pipes": dg.PipesSubprocessClient()}).success
+    count = LeakAudit.read(tmp_path / "audit" / "leak_audit.json").suspects[0].predictions
+    assert count.isdigit() if is_synthetic else count == "< 11"
