@@ -313,7 +313,7 @@ class FineTuningOptions(Options):
         return tuple(block for block in BLOCKS if block in (value or ())) or None
 
 
-def add_flags(command: argparse.ArgumentParser, kind: type[Options]) -> None:
+def add_flags(command: "argparse._ActionsContainer", kind: type[Options]) -> None:
     """Add a flag for each option of a class."""
     for name, field in kind.model_fields.items():
         if name == "fields":

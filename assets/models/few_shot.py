@@ -11,6 +11,7 @@ from assets.resources import Workspace
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import ALSO_READS, cached_step
+from nest_model.options import FineTuningOptions
 from schemas.cards import StepCard
 from schemas.io.outputs import remove_outputs
 from schemas.io.verify import verified
@@ -41,7 +42,9 @@ def few_shot_asset(source: str, cohort: str) -> dg.AssetsDefinition:
 
         layout, settings = workspace.experiment_layout(source), workspace.settings
         out = layout.report(f"{cohort}_few_shot")
-        options = {"seed": settings.seed, **settings.few_shot_flags}
+        options: dict[str, Any] = {"seed": settings.seed, **settings.few_shot_flags}
+        if "nest" in options["systems"].split(","):
+            options |= FineTuningOptions.from_text(settings.finetuning).flags()
         paths = {
             "pretrained": layout.model(f"{source}_nest"),
             "labels": layout.labels(cohort),

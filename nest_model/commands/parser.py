@@ -211,6 +211,7 @@ def parser() -> argparse.ArgumentParser:
         "--draws", type=_count, default=5, help="number of draws for each number of rows (default: 5)"
     )
     few_shot.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
+    add_flags(few_shot.add_argument_group("fine-tuning of the system nest"), FineTuningOptions)
     _device(few_shot)
 
     compare = _command(
@@ -703,7 +704,10 @@ def _few_shot(
     from nest_model.training.device import launch_fabric
     from nest_model.training.runtime import Runtime
 
-    fabric = launch_fabric(device, precision, threads=threads)
+    fabric, training = (
+        launch_fabric(device, precision, threads=threads),
+        take_options(FineTuningOptions, options),
+    )
 
     def finetune_draw(labels: Path, model: Path, predictions: Path) -> None:
         names = ("pretrained_model", "seqset", "seed")
@@ -713,6 +717,11 @@ def _few_shot(
             out=model,
             predictions=predictions,
             runtime=Runtime(fabric, options["telemetry"].with_curves_in(model), stop),
+            recipe=training.recipe,
+            readout=training.readout,
+            freeze=training.freeze or (),
+            shuffle_sets=bool(training.shuffle_sets),
+            context=training.context,
             skip_finished=True,
         )
 

@@ -7,8 +7,10 @@ import dagster as dg
 import pytest
 
 from assets.definitions import _built
+from assets.models import few_shot
 from assets.models.few_shot import few_shot_asset
 from assets.resources import Workspace
+from nest_model.commands.parser import parser
 from schemas.cards import StepCard
 from schemas.errors import NestError
 from schemas.settings import Settings
@@ -39,6 +41,32 @@ def test_flags_are_those_of_the_setting_and_all_models_by_default():
 def test_an_unknown_option_or_one_without_a_value_is_refused(text):
     with pytest.raises(NestError, match=r"NEST_FEW_SHOT: '(shot|draws)' is unknown or has no value; write"):
         _ = Settings(few_shot=text).few_shot_flags
+
+
+@pytest.mark.parametrize(("systems", "epochs"), [("frozen,nest", "3"), ("frozen,lightgbm", None)])
+def test_fine_tuned_nest_is_trained_by_the_setting_of_finetuning(
+    systems: str, epochs: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    workspace = Workspace(
+        data_dir=str(tmp_path), few_shot=f"systems={systems}", finetuning="epochs=3 readout=cls"
+    )
+    cards = workspace.layout("mimic").cards
+    cards.mkdir()
+    for step in ("vocab", "seqset", "nest", f"{COHORT}_labels"):
+        StepCard(step=step, contract="any/1", key="made", content=step).write(cards)
+    passed_arguments: list[str] = []
+
+    def fake_run(context, pipes, out, command, *arguments):
+        passed_arguments[:] = arguments
+        raise NestError("enough")
+
+    monkeypatch.setattr(few_shot, "run_nest_model", fake_run)
+    resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
+    dg.materialize([few_shot_asset("mimic", COHORT)], resources=resources, raise_on_error=False)
+
+    values = dict(zip(passed_arguments[::2], passed_arguments[1::2], strict=True))
+    parser().parse_args(["few-shot", *map(str, passed_arguments), f"--out={tmp_path}"])
+    assert (values["--systems"], values.get("--epochs")) == (systems, epochs)
 
 
 @pytest.mark.long

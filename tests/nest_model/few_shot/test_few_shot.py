@@ -94,10 +94,12 @@ def test_flipped_test_labels_flip_the_score_and_change_no_model(world, pretraine
 
 @pytest.mark.long
 def test_nest_is_fine_tuned_on_every_draw_once(world, pretrained_model, tmp_path):
-    line = command(world, pretrained_model, tmp_path / "out", "--systems=nest")
+    line = command(world, pretrained_model, tmp_path / "out", "--systems=nest", "--epochs=1")
     assert main(line) == 0
     models = sorted(path.parent.name for path in (tmp_path / "out").glob("nest/*/model.safetensors"))
     assert models == ["2_0", "2_1", "8_0", "8_1", "all_0"]
+    content = json.loads((tmp_path / "out" / "nest" / "8_0" / "metrics.json").read_text())
+    assert len(content["history"]) == 1, "a flag of finetune counts"
     times_ns = [
         path.stat().st_mtime_ns for path in sorted((tmp_path / "out").glob("nest/*/model.safetensors"))
     ]
