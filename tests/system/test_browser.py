@@ -328,7 +328,7 @@ def test_a_cohort_file_is_made_broken_and_mended_in_the_ui(full_run: Run, tmp_pa
         assert "stay longer than five days, of those asked after one" in save_report(page)
         page.goto(f"{groups}/mimic_cohorts/list")
         expect(page.get_by_text("mine_labels", exact=True).first).to_be_visible()
-        assert asset_names(address, "mine_") == {f"mine_{step}" for step in COHORT_STEPS}
+        assert asset_names(address, "mine_") == {f"mine_{step}" for step in (*COHORT_STEPS, "few_shot")}
 
 
 def asset_names(address: str, beginning: str) -> set[str]:
