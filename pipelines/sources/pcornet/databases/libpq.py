@@ -14,11 +14,15 @@ from urllib.parse import parse_qsl, quote, unquote
 from schemas.errors import InputError
 
 _CREDENTIALS = ("user", "password", "passfile")
-_PORT = re.compile(r"^(?P<host>\[.*\]|[^:]*)(:(?P<port>\d*))?$")
+_PORT = re.compile(r"(?P<host>\[[^\[\]]+\]|[^:\[\]]*)(:(?P<port>\d*))?")
 ADDRESS = re.compile(
-    r"(?P<scheme>[^:/?#]+)://((?P<user>[^/?#]*)@)?(?P<hosts>[^/?#]*)(/(?P<database>[^?#]*))?(\?(?P<query>[^#]*))?(#.*)?"
+    r"(?P<scheme>[^:/?#]+)://((?P<user>[^/@]*)@)?(?P<hosts>[^/?]*)(/(?P<database>[^?]*))?(\?(?P<query>.*))?",
+    re.DOTALL,
 )
-"""An address of several hosts, of which urllib reads none in brackets but the first, from Python 3.13 on."""
+"""An address as libpq reads it: several hosts, what is before an @ a user even with ? or # in it, and no fragment.
+
+Of several hosts urllib reads none in brackets but the first, from Python 3.13 on.
+"""
 
 
 def options_of(dsn: str) -> dict[str, str]:

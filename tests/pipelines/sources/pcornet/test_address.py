@@ -127,6 +127,7 @@ def test_address_options_override_service_and_credentials():
     ("dsn", "message"),
     [
         ("postgresql://[::1/cdm", "is not an address"),
+        ("postgresql://[localhost/cdm", "is not an address"),
         ("postgresql://a:b:c/cdm", "is not an address"),
         ("mysql://localhost/cdm", "is not an address"),
         ("postgresql:///cdm?service=unheard-of", "its service is in none of"),

@@ -614,6 +614,8 @@ def test_missing_credentials_are_named(tmp_path: Path, monkeypatch: pytest.Monke
     "address",
     [
         "postgresql://nurse:canary@db.example/cdm",
+        "postgresql://nurse:1?canary@db.example/cdm",
+        "postgresql://nurse:1#canary@db.example/cdm",
         "postgresql://db.example/cdm?password=canary",
         "host=db.example password=canary",
         "nurse/canary@db.example/cdm",
