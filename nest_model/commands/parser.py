@@ -704,10 +704,8 @@ def _few_shot(
     from nest_model.training.device import launch_fabric
     from nest_model.training.runtime import Runtime
 
-    fabric, training = (
-        launch_fabric(device, precision, threads=threads),
-        take_options(FineTuningOptions, options),
-    )
+    fabric = launch_fabric(device, precision, threads=threads)
+    training = take_options(FineTuningOptions, options)
 
     def finetune_draw(labels: Path, model: Path, predictions: Path) -> None:
         names = ("pretrained_model", "seqset", "seed")
