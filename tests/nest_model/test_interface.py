@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 
 import nest_model
@@ -206,6 +207,20 @@ def test_filling_in_a_set_reads_nothing_of_it(world, model, tmp_path):
     np.testing.assert_allclose(guesses["probability"], same["probability"], atol=1e-6)
     assert len(set(np.round(np.array(guesses["probability"]), 6))) > len(last)
     assert same["is_there"].to_pylist() == [token == "LAB:0_Q3" for token in same["token"].to_pylist()]
+
+
+def test_tokens_of_a_hidden_set_rank_by_presence_and_have_their_share(world, model, monkeypatch):
+    labels, head = pl.read_parquet(world.labels).head(1), model.module.set_head
+    before = model.fill(world.seqset, vocab=world.vocab, at=labels, top=40)
+    by_id = -1e3 * torch.arange(len(head.log_presence_ratio))
+    monkeypatch.setattr(head, "log_presence_ratio", by_id)
+
+    guesses = model.fill(world.seqset, vocab=world.vocab, at=labels, top=40)
+
+    tokens = guesses["token"].to_pylist()
+    assert tokens == pq.read_table(world.vocab)["token"].to_pylist()[-len(tokens) :]
+    shares = dict(zip(before["token"].to_pylist(), before["probability"].to_pylist(), strict=True))
+    assert guesses["probability"].to_pylist() == pytest.approx([shares[token] for token in tokens])
 
 
 def test_a_masked_token_is_guessed_from_the_others_alone(world, model, tmp_path):

@@ -110,6 +110,15 @@ def test_msm_of_an_even_guess_is_log_vocabulary_minus_entropy():
     assert float(pretraining_loss(model, masked_batch).msm) == pytest.approx(math.log(VOCAB_SIZE) - entropy)
 
 
+def test_the_set_heads_list_ranks_tokens_by_presence():
+    config = dataclasses.replace(CONFIG, set_mask_share=1.0)
+    masked_batch = mask_batch(ragged_batch([[8]], seed=2), torch.Generator(), config)
+    model = seeded_model(config)
+    model.set_head.log_presence_ratio[masked_batch.masked_sets.tokens] = 1e3
+
+    assert set_prediction(model, masked_batch).head.ndcg.tolist() == pytest.approx([1])
+
+
 def _targets(*tokens_of_set: list[int]) -> SetTargets:
     sets = torch.tensor([i for i, tokens in enumerate(tokens_of_set) for _ in tokens])
     tokens = torch.tensor([token for tokens in tokens_of_set for token in sorted(tokens)])
