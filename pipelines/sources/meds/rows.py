@@ -13,7 +13,7 @@ from pipelines.events.encounter_linking import attach, attachment_spans
 from pipelines.sources.meds import codes
 from schemas.cards import Flow
 from schemas.errors import InputError
-from schemas.suppress import suppress_count, suppress_small
+from schemas.suppress import suppress_fraction
 from schemas.tables.events import ENCOUNTERS, EVENTS
 from schemas.tables.meds import SPANS_ROWS
 
@@ -221,9 +221,7 @@ def refuse_without_events(flow: Flow) -> None:
     if flow.kept_rows:
         return
     reason = max(flow.dropped, key=lambda name: flow.dropped[name])
-    share = (
-        f"{suppress_count(flow.dropped[reason], flow.source_rows)} of {suppress_small(flow.source_rows)} rows"
-    )
+    share = f"{suppress_fraction(flow.dropped[reason], flow.source_rows)} rows"
     raise InputError(
         f"events: not one row of the dataset is an event: {share} were dropped as {reason}. Give a dataset with rows "
         "that have a time and are about neither a subject nor an encounter; docs/meds.md lists the codes."
