@@ -10,9 +10,10 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 from dagster._core.execution.context.system import PlanOrchestrationContext
@@ -28,7 +29,7 @@ from assets.runtime.instance import ENVIRONMENT_TAG, NestInstance, holder_tags, 
 from assets.runtime.materialize import errors_as_failures
 from assets.runtime.old_files import remove_old_files
 from assets.runtime.step_cache import assets_read, refuse_missing
-from schemas.cards import COHORT_ENDINGS, step_of
+from schemas.cards import asset_of
 from schemas.io.lock import hold_until_exit, sole_writer
 from schemas.io.scratch import clear_scratch
 from schemas.io.urls import holds_secret, redact_url
@@ -52,8 +53,8 @@ PRELOADED = [
 JOB_VARIABLE = "DAGSTER_NEST_JOB"
 """The variable that tells the fork server the run's job: built there, it is there in every step."""
 
-_TRAINING_ENDINGS = tuple(f"_{step}" for step in COHORT_ENDINGS if step != "report")
-"""The endings of labels and models, none of which can do without what it reads; a page can."""
+PAGE_KIND = "html"
+"""The kind of a page, which makes do with the tables and models that are there."""
 
 TRAINING_TAG = "nest/training"
 """The tag of a step that trains on a GPU if there is one, with any value."""
@@ -146,21 +147,37 @@ def sources_in_run(plan_context: PlanOrchestrationContext, execution_plan: Execu
 def refuse_missing_inputs(
     workspace: Workspace, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
 ) -> None:
-    """Refuse a run that would train for minutes and then find that what it starts from was never made.
+    """Refuse a run that would work for minutes and then find that what it starts from was never made.
+
+    Labels may be missing: the cohorts that have them are trained, and those without fail by themselves.
 
     Raises:
-        ContractError: what the labels and models of the run read is neither there nor made by it.
+        ContractError: a table, or the pretrained model, that the run reads is neither there nor made by it.
     """
     graph = plan_context.job.get_definition().asset_layer.asset_graph
     run_assets = assets_with_sources(plan_context, execution_plan)
-    reads: defaultdict[str, set[str]] = defaultdict(set)
-    for asset, source in run_assets.items():
-        if asset.endswith(_TRAINING_ENDINGS):
-            node = graph.get(dg.AssetKey(asset))
-            reads[source].update(assets_read(node.parent_keys, node.metadata, source))
-    for source, assets in reads.items():
-        steps = {step_of(asset, source) for asset in assets - run_assets.keys()}
+    for source, steps in steps_to_start_from(run_assets, graph).items():
         refuse_missing(workspace.experiment_layout(source), steps)
+
+
+def steps_to_start_from(run_assets: Mapping[str, str], graph: Any) -> dict[str, set[str]]:
+    """Return, by source, the tables and the pretraining that a run reads and does not make; pages read none.
+
+    Args:
+        run_assets: the assets of the run, each with its source.
+        graph: Dagster's graph of all assets.
+    """
+    specs, steps = sources(), defaultdict[str, set[str]](set)
+    for asset, source in run_assets.items():
+        node = graph.get(dg.AssetKey(asset))
+        if source not in specs or PAGE_KIND in node.kinds:
+            continue
+        own_steps = {step: asset_of(step, source) for step in (*specs[source].tables, "nest")}
+        reads = assets_read(node.parent_keys, node.metadata, source)
+        steps[source].update(
+            step for step, name in own_steps.items() if name in reads and name not in run_assets
+        )
+    return dict(steps)
 
 
 def check_steps(execution_plan: ExecutionPlan) -> list[str]:

@@ -9,7 +9,7 @@ NULLS = {"less_by_count": "counting alone", "less_untrained": "an untrained mode
 MORE, LESS, NEITHER = (
     "more attention to",
     "less attention to",
-    "attention not significantly different from both to",
+    "neither more nor less attention than both to",
 )
 OWN = ("[CLS]", "0")
 """Classes of the query row itself, whose share is the same in NEST and in counting alone."""

@@ -35,6 +35,36 @@ def test_the_steps_that_train_by_torch_have_the_tag_and_no_other_step():
     assert steps_with_tag == by_kind | yardsticks | of_backbone
 
 
+MODELS = ("leak_audit", "nest", "lightgbm", "yardsticks")
+
+
+@pytest.mark.parametrize(
+    ("assets", "steps"),
+    [
+        ([f"mimic_mortality_{step}" for step in MODELS], {"subject_years", "vocab", "seqset", "nest"}),
+        (["mimic_vocab", "mimic_drug_lookup"], {"subjects", "encounters", "events"}),
+        (["mimic_report", "mimic_mortality_report"], set()),  # pages make do with what is there
+        (["mimic_evidence_page"], set()),
+        (["mimic_evidence_bert_mortality"], {"seqset"}),  # not its pretraining, which may have failed
+    ],
+    ids=lambda value: "-".join(sorted(value)),
+)
+def test_a_run_starts_from_tables_and_a_pretraining_that_it_does_not_make(assets: list[str], steps: set[str]):
+    graph = defs().resolve_asset_graph()
+
+    assert executor.steps_to_start_from(dict.fromkeys(assets, "mimic"), graph).get("mimic", set()) == steps
+
+
+@pytest.mark.parametrize(
+    "job", ["mimic_full", "pcornet_full", "instacart_full", "meds_full", "mimic_evidence"]
+)
+def test_a_run_of_a_whole_chain_starts_from_nothing(job: str):
+    graph, keys = defs().resolve_asset_graph(), defs().resolve_job_def(job).asset_layer.executable_asset_keys
+    run_assets = {key.to_user_string(): graph.get(key).group_name.split("_")[0] for key in keys}
+
+    assert not any(executor.steps_to_start_from(run_assets, graph).values())
+
+
 def test_job_of_a_cohort_is_refused_before_its_first_step_when_there_is_no_pretrained_model(tmp_path: Path):
     layout = Layout(tmp_path / "data" / "mimic")
     layout.cards.mkdir(parents=True)

@@ -35,6 +35,7 @@ class Access:
                 f"{', '.join(missing)}: not set. Set the database's user, password and address in the environment."
             )
         user, password, dsn = (os.environ[name] for name in NAMES)
+        dsn = dsn.strip()  # a mounted secret ends in a newline
         refuse_password(dsn, "NEST_DB_DSN")
         return cls(user, password, dsn)
 

@@ -602,6 +602,12 @@ def test_closed_port_is_reported(server: Server, tmp_path: Path):
     assert not any(secret in str(error.value) for secret in SECRETS)
 
 
+def test_the_line_end_of_a_mounted_secret_is_no_part_of_the_address(monkeypatch: pytest.MonkeyPatch):
+    for name, value in {"USER": USER, "PASSWORD": PASSWORD, "DSN": "postgresql://db/cdm\n"}.items():
+        monkeypatch.setenv(f"NEST_DB_{name}", value)
+    assert Access.from_environment().dsn == "postgresql://db/cdm"
+
+
 def test_missing_credentials_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("NEST_DB_USER", "somebody")
     for name in ("NEST_DB_PASSWORD", "NEST_DB_DSN"):
