@@ -1,6 +1,7 @@
 """Runs commands as users do, each in a process of its own, on separate folders."""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assets.cohort_files import COHORT_FILES
-from schemas.layout import LOGS
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.prefix) / "bin"
@@ -47,9 +47,9 @@ class Run:
 
     @property
     def log(self) -> str:
-        """Return all messages of the last run on this data folder."""
-        files = (self.data / LOGS).glob("*.log")
-        return max(files, key=lambda path: path.stat().st_mtime_ns).read_text()
+        """Return all messages of the run, from the file that its output names."""
+        (file,) = re.findall(r"every message: (.+)", self.output)
+        return Path(file).read_text()
 
 
 def environment(folder: Path, **settings: str) -> dict[str, str]:
