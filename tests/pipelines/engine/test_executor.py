@@ -191,13 +191,13 @@ CLIENT = """
 import sys
 from functools import partial
 from pathlib import Path
-from pipelines import workers
+from pipelines.engine import executor
 from schemas.io.folders import replace_folder
 from tests.pipelines.engine.test_executor import write_rule
-workers.use(sys.argv[1])
+executor.use_scheduler(sys.argv[1])
 target, signals = Path(sys.argv[2]), Path(sys.argv[3])
 with replace_folder(target) as aside:
-    list(workers.each_bucket("rules", partial(write_rule, aside, signals, "earlier"), 2))
+    list(executor.each_bucket("rules", partial(write_rule, aside, signals, "earlier"), 2))
 """
 
 
@@ -236,9 +236,9 @@ def read_rules(folder: Path) -> dict[str, str]:
 CHAIN = """
 import sys
 from pathlib import Path
-from pipelines import workers
+from pipelines.engine import executor
 from tests.pipelines.engine.test_executor import run_chain
-workers.use(sys.argv[1])
+executor.use_scheduler(sys.argv[1])
 run_chain(Path(sys.argv[2]), Path(sys.argv[3]))
 """
 
