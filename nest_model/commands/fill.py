@@ -67,6 +67,8 @@ def fill(
         raise NestError(
             f"{encoder.system} has no heads to fill in tokens and sets with; take a pretrained nest."
         )
+    if isinstance(hide, str) and hide != "set":
+        raise InputError('hide: neither "set" nor places of events; write "set", or places such as [0, 1].')
     if not hide:
         raise InputError('hide: no place; write the places of events, such as [0, 1], or "set".')
     selection = known_history(encoder, seqsets, moments, Features())

@@ -6,7 +6,9 @@ import polars as pl
 
 from pipelines.cohorts.tables import Tables
 from pipelines.cohorts.values import Measurement
+from schemas.code_names import TOKEN_VOCABS
 from schemas.cohort import Cohort
+from schemas.cohort.codes import VOCAB_NAMES
 from schemas.suppress import SMALLEST_SHOWN, vague_count
 from schemas.units import SUBSTANCES, factor
 
@@ -18,6 +20,9 @@ _COUNTS = {
     "values": pl.Int64(),
     "patients": pl.Int64(),
 }
+
+
+_OF_MEASUREMENTS = tuple(vocab for vocab in TOKEN_VOCABS["LAB"] if vocab in VOCAB_NAMES)
 
 
 def measurements(cohort: Cohort) -> list[tuple[tuple[str | int, ...], Measurement]]:
@@ -52,7 +57,7 @@ def refuse_other_units(cohort: Cohort, counts: pl.DataFrame) -> None:
         for path, part in measurements(member):
             units = _units(member, part, counts)
             if units and not any(_compares(part, unit) for unit in units):
-                faults.append((path, _no_unit(part, units)))
+                faults.append((path, _no_unit(member, part, units)))
         if faults:
             raise member.faults(faults)
 
@@ -83,7 +88,12 @@ def _compares(part: Measurement, unit: str) -> bool:
     return factor(unit, part.unit, part.substance) is not None
 
 
-def _no_unit(part: Measurement, units: dict[str, dict[str, int]]) -> str:
+def _no_unit(cohort: Cohort, part: Measurement, units: dict[str, dict[str, int]]) -> str:
+    if not set(cohort.codes[part.lab].patterns) & set(_OF_MEASUREMENTS):
+        return (
+            f"the list {part.lab} has no codes of measurements ({', '.join(_OF_MEASUREMENTS)}), so nothing has a "
+            f"value to compare with {_limit(part)}; name a list that has"
+        )
     common = [name or "no unit" for name, unit in units.items() if unit["patients"] >= SMALLEST_SHOWN]
     names = (
         f"the data have {', '.join(common)}"

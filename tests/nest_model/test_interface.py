@@ -251,6 +251,8 @@ def test_nobody_by_a_moment_is_an_empty_table_and_no_place_a_sentence(world, mod
     assert len(guesses) == 0
     with pytest.raises(InputError, match="hide: no place"):
         model.fill(world.seqset, vocab=world.vocab, at=NOW, hide=[])
+    with pytest.raises(InputError, match="hide: neither"):
+        model.fill(world.seqset, vocab=world.vocab, at=NOW, hide="sets")
 
 
 def test_own_labels_are_learnt_and_scored(world, model, tmp_path):

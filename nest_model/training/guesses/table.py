@@ -30,7 +30,8 @@ GUESSES = {
 WHAT_THEY_ARE = (
     "Compared with model-free guesses on the same masked sets. Constant: for tokens their frequency, for sets the "
     "mean distribution, for lists the ten tokens that most sets hold (by tokens: the ten most common). Mixture: the "
-    "constant and the contents of the same subject's visible sets, with weights fitted on training subjects."
+    "constant and the contents of the same subject's visible sets, with weights fitted on training subjects. Lists are "
+    "read in three places, of which the best counts: MSM's own head, and the token head, trained on single tokens alone."
 )
 
 OF_NODES = (

@@ -237,6 +237,15 @@ def test_unit_that_compares_with_none_is_refused_and_the_units_are_named(tmp_pat
     assert "rare" not in str(error.value)
 
 
+def test_comparison_with_codes_of_diagnoses_is_refused(tmp_path):
+    codes = {"codes": {"creatinine": {"icd10cm": ["N17*"]}}}
+    diagnosis = {"kind": "DX", "vocab": "icd10cm", "code": "N179"}
+    diagnoses = many(lambda of: value_at(T - HOUR, float("nan"), "", of=of) | diagnosis)
+    with pytest.raises(CohortError) as error:
+        written(tmp_path, codes | {"require": [{"it": BY_T | {"above": "2 mg/dL"}}]}, diagnoses)
+    assert "the list creatinine has no codes of measurements (itemid, loinc)" in str(error.value)
+
+
 def test_unit_that_only_patients_beyond_the_sample_have_is_found(tmp_path):
     values = many(lambda of: value_at(T - HOUR, 3.0, "mg/dL" if of > 3 else "%", of=of))
     changes = {"require": [{"it": BY_T | {"above": "2 mg/dL"}}]}
