@@ -31,7 +31,7 @@ WHAT_THEY_ARE = (
     "Compared with model-free guesses on the same masked sets. Constant: for tokens their frequency, for sets the "
     "mean distribution, for lists the ten tokens that most sets hold (by tokens: the ten most common). Mixture: the "
     "constant and the contents of the same subject's visible sets, with weights fitted on training subjects. Lists are "
-    "read in three places, of which the best counts: MSM's own head, and the token head, trained on single tokens alone."
+    "read in three places, of which the best counts: by MSM's head, and twice by the token head, trained on tokens."
 )
 
 OF_NODES = (

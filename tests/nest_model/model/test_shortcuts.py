@@ -105,7 +105,7 @@ def test_any_mixture_of_shortcuts_keeps_outputs_to_1e_12(sizes, config, shortcut
 # always the same examples: the norm of an almost constant row may magnify rounding without bound, whatever is skipped
 @pytest.mark.parametrize("name", ALL_OR_LONG)
 @settings(max_examples=8, deadline=None, derandomize=True)
-@example([[0, 1]], MAGNIFYING, 247)
+@example([[0, 1]], MAGNIFYING, 947)
 @given(subjects, configs, st.integers(0, 1000))
 def test_each_shortcut_in_float32_equals_float64_to_1e_5(name, sizes, config, seed):
     _compare(sizes, replace(config, shortcuts=CHOICES[name]), seed, dtype=torch.float32, close=1e-5)
