@@ -54,11 +54,11 @@ _ANCHORS = {
 
 def in_english(cohort: Cohort, names: CodeNames = NO_NAMES) -> list[str]:
     """Return the meaning of a cohort file, one sentence per section, the code lists last, with the names of codes."""
-    exclusions = _exclusions(cohort)
+    requirements = _requirements(cohort)
     return [
         f"{cohort.cohort}: {f'{cohort.title}: ' if cohort.title else ''}{cohort.about}",
         f"For: {_index(cohort)}.",
-        *(["Excluded, in this order:", *exclusions] if exclusions else []),
+        *(["Required, in this order:", *requirements] if requirements else []),
         *(
             f"Known only after the prediction: {name}, as {reason}."
             for name, reason in look_aheads(cohort).items()
@@ -78,18 +78,18 @@ def in_english(cohort: Cohort, names: CodeNames = NO_NAMES) -> list[str]:
 
 def _members(cohort: Cohort, outer: Cohort, names: CodeNames) -> list[str]:
     """Return whom a cohort that is named in another is about, and when it predicts if that is another time."""
-    exclusions, moment = _exclusions(cohort), cohort.predict_at
+    requirements, moment = _requirements(cohort), cohort.predict_at
     prediction = f", with the prediction at {_time(moment)}" if moment != outer.predict_at else ""
     lists = [f"  - codes of {name}: {codes_in_words(codes, names)}." for name, codes in cohort.codes.items()]
     return [
         f"Index encounters of {cohort.cohort}: {_index(cohort)}{prediction}.",
-        *(["Excluded from them, in this order:", *exclusions] if exclusions else []),
+        *(["Required of them, in this order:", *requirements] if requirements else []),
         *lists,
     ]
 
 
-def _exclusions(cohort: Cohort) -> list[str]:
-    return [f"  - {name}: unless {_CONDITIONS[type(part)](part)}" for name, part in cohort.requirements]
+def _requirements(cohort: Cohort) -> list[str]:
+    return [f"  - {name}: {_CONDITIONS[type(part)](part)}" for name, part in cohort.requirements]
 
 
 def _index(cohort: Cohort) -> str:

@@ -252,7 +252,7 @@ SENTENCES = {
 def test_condition_in_english(name):
     condition, sentence = SENTENCES[name]
     lines = in_english(parse({"require": [{name: condition}]}))
-    assert f"  - {name}: unless {sentence}" in lines
+    assert f"  - {name}: {sentence}" in lines
 
 
 # --- a cohort inside a cohort

@@ -60,10 +60,10 @@ def test_in_english_describes_a_valid_file():
     assert lines[1:] == [
         "For: every encounter of type EI or IP discharged to HO or HH that has ended, from 2016-01-01 on, "
         "at an age from 0 days to under 18 years.",
-        "Excluded, in this order:",
-        "  - discharged: unless it has ended",
-        "  - not a birth: unless it has no code of birth",
-        "  - 30 days left: unless the data reach to 30 days after the end of the index encounter",
+        "Required, in this order:",
+        "  - discharged: it has ended",
+        "  - not a birth: it has no code of birth",
+        "  - 30 days left: the data reach to 30 days after the end of the index encounter",
         "Predicted at: the end of the index encounter.",
         "From: everything known by the prediction.",
         "Outcome: another encounter of type ED, EI or IP starts within 30 days after the prediction.",
