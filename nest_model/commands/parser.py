@@ -727,9 +727,9 @@ def _few_shot(
 
 
 def _compare(*, stop: StopRequest, **options: Any) -> None:
-    from nest_model.comparison import compare
+    from nest_model.comparison.command import run
 
-    sys.stdout.write(compare.run(**options))
+    sys.stdout.write(run(**options))
 
 
 def _next_basket(*, system: str, stop: StopRequest, **options: Any) -> None:

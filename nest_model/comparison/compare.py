@@ -1,10 +1,9 @@
-"""The `compare` command: differences of settings, curves, and scores with paired intervals over the test patients."""
+"""Differences of settings, curves, and scores with paired intervals over the test patients."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from nest_model.comparison.runs import TREES, Run, read_runs
+from nest_model.comparison.runs import TREES, Run
 from nest_model.data.predictions import same_rows
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import SPLIT, Score, combine
@@ -12,27 +11,9 @@ from nest_model.evaluation.metrics import score as score_predictions
 from nest_model.evidence.statistics import bootstrap_p
 from nest_model.report.metric_words import metric_names
 from nest_model.report.table import interval
-from nest_model.training.telemetry import Telemetry
-from schemas.io.outputs import write_json, write_text
 from schemas.markdown import markdown_table
 
 OTHER_ROWS = "not on the same test rows as the first"
-
-
-def run(*, models: Sequence[Path], out: Path, telemetry: Telemetry) -> str:
-    """Write `out`/comparison.html and metrics.json, and return the comparison as text.
-
-    Raises:
-        InputError: a folder holds no model.
-    """
-    from nest_model.comparison.page import render  # matplotlib: only where it draws
-
-    runs = read_runs(models)
-    comparison = compare(runs)
-    write_text(out / "comparison.html", render(comparison))
-    write_json(out / "metrics.json", comparison)
-    telemetry.write("result", metrics={})  # its numbers are in the text
-    return text(comparison)
 
 
 def compare(runs: Sequence[Run]) -> dict[str, Any]:

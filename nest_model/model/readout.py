@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
 
+from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.model.heads import Votes
-
-if TYPE_CHECKING:  # whose vectors it makes
-    from nest_model.model.encoder import Encoder
 
 LAST_SETS = 3
 """The number of sets whose [CLS] the readout `history` uses: three show a change and whether it continues."""
@@ -20,6 +18,27 @@ _PARTS = {"cls": 1, "mean_pool": 1, "history": 2 * LAST_SETS + 7}
 
 LEAST_SPREAD_HOURS = 1 / 60
 """The smallest spread of hours in a set: below a minute, events count as simultaneous."""
+
+
+class Rows(Protocol):
+    """An encoder's output at some rows, each distinct row once; see `encoder.ReadRows`."""
+
+    @property
+    def hidden_states(self) -> Tensor: ...
+
+    @property
+    def place(self) -> Tensor: ...
+
+
+class RowReader(Protocol):
+    """What a readout asks of an encoder; see `encoder.Encoder`."""
+
+    config: ModelConfig
+    item_of_token: Tensor
+
+    def read(self, batch: PackedBatch, rows: Tensor) -> Rows: ...
+
+    def token_vectors(self, tokens: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -88,7 +107,7 @@ def num_parts(readout: str) -> int:
     return _PARTS[readout]
 
 
-def read_out(encoder: "Encoder", batch: PackedBatch) -> Tensor:
+def read_out(encoder: RowReader, batch: PackedBatch) -> Tensor:
     """Return the config's readout of each patient of a batch, f32 [subjects, parts, d_model].
 
     `cls` (the paper): the last set's [CLS] after all layers. `mean_pool` (the paper's ablation): the mean of the last
@@ -130,7 +149,7 @@ def read_out(encoder: "Encoder", batch: PackedBatch) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def vote_logits(votes: Votes, encoder: "Encoder", batch: PackedBatch) -> Tensor:
+def vote_logits(votes: Votes, encoder: RowReader, batch: PackedBatch) -> Tensor:
     """Return the logits from the votes of a batch's events, [subjects, classes]."""
     events = _Events.of(encoder, batch)
     is_last = torch.zeros(batch.sets, dtype=torch.bool, device=batch.tokens.device)
@@ -147,12 +166,12 @@ def _changes(of_sets: Tensor, exists: Tensor) -> Tensor:
     return (of_sets[:, :-1] - of_sets[:, 1:]) * (exists[:, :-1] & exists[:, 1:])[..., None]
 
 
-def _cls(encoder: "Encoder", batch: PackedBatch, sets: Tensor) -> Tensor:
+def _cls(encoder: RowReader, batch: PackedBatch, sets: Tensor) -> Tensor:
     read = encoder.read(batch, batch.cls_rows[sets])
     return read.hidden_states.index_select(0, read.place)
 
 
-def _mean_of_events(encoder: "Encoder", batch: PackedBatch, sets: Tensor) -> Tensor:
+def _mean_of_events(encoder: RowReader, batch: PackedBatch, sets: Tensor) -> Tensor:
     """Return the mean output of each set's events, of its [CLS] if it has none: i64 [n] → [n, d_model]."""
     lengths = batch.set_offsets.diff().index_select(0, sets)
     counts = (lengths - 1).clamp(min=1)
@@ -176,7 +195,7 @@ class _Events:
     items: int  # above any item's number
 
     @classmethod
-    def of(cls, encoder: "Encoder", batch: PackedBatch) -> "_Events":
+    def of(cls, encoder: RowReader, batch: PackedBatch) -> "_Events":
         is_event = torch.ones_like(batch.tokens, dtype=torch.bool).index_fill(0, batch.cls_rows, False)
         rows = is_event.nonzero().squeeze(1)
         tokens = batch.tokens.index_select(0, rows)

@@ -1,16 +1,10 @@
-"""ReCANet on an encoder as systems: the options, and the NEST form of which the controls take parts away.
+"""The options of ReCANet on an encoder, and what they are searched over."""
 
-Free of torch until a system is fitted.
-"""
-
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.recanet_rows import RowOptions
-from nest_model.next_set.system import Recommender, System, Traits
-from schemas.io.hashing import file_sha256
 
 Items = Literal["encoder", "random"]
 Users = Literal["own", "other", "none"]
@@ -36,45 +30,3 @@ class NestHybridOptions(HybridOptions):
     user_cls: Literal["query", "last"] = Field(
         "query", description="The [CLS] that is the user's vector: of the query set, or of the last basket."
     )
-
-
-class NestReCANet(System):
-    """ReCANet on a pretrained NEST; a control sets `items` or `users`."""
-
-    items: ClassVar[Items] = "encoder"
-    users: ClassVar[Users] = "own"
-    Options = NestHybridOptions
-    search = SEARCH
-    quick = QUICK
-    most_training_users = 20_000
-    traits = Traits(ranks_only_repeats=True, uses_query_time=True, has_random_start=True)
-    reads_backbone = True
-    learns_on_encoder = True
-
-    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Recommender:
-        from nest_model.next_set.hybrid import fit_hybrid  # loads torch
-        from nest_model.next_set.nest_backbone import NestBackbone
-
-        options = self.options
-        folder, vocab = self.tools.backbone(self.title)
-        backbone = NestBackbone.load(
-            folder, vocab, data.training.product_id, self.tools.fabric(), user_vector=options.user_cls
-        )
-        files = [file_sha256(path) for path in (*sorted(folder.glob("*.safetensors")), vocab)]
-        return fit_hybrid(
-            backbone,
-            " ".join([*files, options.user_cls]),
-            data,
-            validation,
-            items=self.items,
-            users=self.users,
-            options=options,
-            seed=seed,
-            tools=self.tools,
-        )
-
-
-class NestControl(NestReCANet):
-    """The same training with a part of the encoder taken away."""
-
-    is_control = True

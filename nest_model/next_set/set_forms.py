@@ -1,16 +1,11 @@
-"""Set fine-tuning of a pretrained NEST, and the options of its forms. Free of torch, which only a fit loads.
-
-The paper asks the pretrained model as it is. Set fine-tuning is ours: one softmax over all products, trained on the
-basket that came next, with or without a term for the products the user has bought before.
-"""
+"""The forms of set fine-tuning, their options, and what they are searched over."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from nest_model.next_set.questions import LearningData, Questions
-from nest_model.next_set.system import Options, Recommender, System, Traits
+from nest_model.next_set.system import Options
 
 Form = Literal["generic", "copy", "hybrid", "features"]
 
@@ -61,25 +56,3 @@ NEST_SEARCH: Mapping[str, Sequence[Any]] = {
     "backbone_rate": (0.0, 1e-5, 5e-5, 1e-4),
     "query": ("mask", "head"),
 }
-
-
-class SetFineTuning(System):
-    """A form of set fine-tuning; a subclass names it."""
-
-    form: ClassVar[Form]
-    Options: ClassVar[type[SetOptions]] = NestSetOptions
-    search = NEST_SEARCH
-    quick: ClassVar[Mapping[str, Any]] = {
-        "epochs": 1,
-        "label_positions": 1,
-        "examples": 500,
-        "backbone_rate": 0.0,
-    }
-    traits = Traits(uses_query_time=True, has_random_start=True)
-    reads_backbone = True
-    learns_on_encoder = True
-
-    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Recommender:
-        from nest_model.next_set.set_finetune import fit  # loads torch
-
-        return fit(self.form, data, validation, self.options, seed, self.tools)

@@ -13,7 +13,7 @@ open, and the decoder's logits below any share.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -26,11 +26,9 @@ from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import Everybody, user_products
 from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking
+from nest_model.next_set.sets2sets_options import Sets2SetsOptions
 from nest_model.next_set.system import Recommender, Tools
 from nest_model.next_set.validation import BestEpoch
-
-if TYPE_CHECKING:
-    from nest_model.next_set.systems.sets2sets import Sets2SetsOptions
 
 _USERS_AT_A_TIME = 256
 
@@ -187,7 +185,7 @@ class Sets2SetsRecommender(Recommender):
 
 
 def fit_sets2sets(
-    data: LearningData, validation: Questions | None, *, options: "Sets2SetsOptions", tools: Tools, seed: int
+    data: LearningData, validation: Questions | None, *, options: Sets2SetsOptions, tools: Tools, seed: int
 ) -> Sets2SetsRecommender:
     """Train on the last basket of every training user who has an earlier one.
 

@@ -7,8 +7,10 @@ import pkgutil
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 
 import duckdb
+import grimp
 import pyarrow as pa
 import pytest
 
@@ -40,6 +42,13 @@ def run_python(code: str) -> str:
 )
 def test_linters_and_type_checker_pass(command: tuple[str, ...]) -> None:
     output_of(str(BIN / command[0]), *command[1:])
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    graph = grimp.build_graph("nest_model", "pipelines", "assets", "schemas")  # imports inside functions too
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 
 def test_code_location_loads_neither_torch_nor_great_expectations() -> None:

@@ -1,6 +1,6 @@
 """Control: NEST + ReCANet with nothing of NEST."""
 
-from nest_model.next_set.hybrid_options import NestControl
+from nest_model.next_set.hybrid_system import NestControl
 
 
 class Neither(NestControl):

@@ -1,6 +1,6 @@
 """Control: NEST + ReCANet without a user vector."""
 
-from nest_model.next_set.hybrid_options import NestControl
+from nest_model.next_set.hybrid_system import NestControl
 
 
 class NoUser(NestControl):

@@ -1,6 +1,6 @@
 """NEST fine-tuned on the next basket, with a term that copies products from the history."""
 
-from nest_model.next_set.set_forms import SetFineTuning
+from nest_model.next_set.set_system import SetFineTuning
 
 
 class NestCopy(SetFineTuning):

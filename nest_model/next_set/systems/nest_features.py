@@ -1,6 +1,7 @@
 """The hybrid's personal features without NEST: what the network adds is measured against this row."""
 
-from nest_model.next_set.set_forms import HEAD_SEARCH, SetFineTuning, SetOptions
+from nest_model.next_set.set_forms import HEAD_SEARCH, SetOptions
+from nest_model.next_set.set_system import SetFineTuning
 
 
 class NestFeatures(SetFineTuning):

@@ -1,6 +1,6 @@
 """NEST fine-tuned to predict the next basket, with one softmax over all products."""
 
-from nest_model.next_set.set_forms import SetFineTuning
+from nest_model.next_set.set_system import SetFineTuning
 
 
 class NestGeneric(SetFineTuning):

@@ -1,6 +1,6 @@
 """NEST fine-tuned on the next basket, with a term of personal features for products bought before."""
 
-from nest_model.next_set.set_forms import SetFineTuning
+from nest_model.next_set.set_system import SetFineTuning
 
 
 class NestHybrid(SetFineTuning):

@@ -1,6 +1,6 @@
 """NEST + ReCANet: ReCANet on the product table and the user vector of a pretrained NEST."""
 
-from nest_model.next_set.hybrid_options import NestReCANet
+from nest_model.next_set.hybrid_system import NestReCANet
 
 
 class NestAndReCANet(NestReCANet):
