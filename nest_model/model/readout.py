@@ -20,7 +20,7 @@ LEAST_SPREAD_HOURS = 1 / 60
 """The smallest spread of hours in a set: below a minute, events count as simultaneous."""
 
 
-class Rows(Protocol):
+class OutputRows(Protocol):
     """An encoder's output at some rows, each distinct row once; see `encoder.ReadRows`."""
 
     @property
@@ -36,7 +36,7 @@ class RowReader(Protocol):
     config: ModelConfig
     item_of_token: Tensor
 
-    def read(self, batch: PackedBatch, rows: Tensor) -> Rows: ...
+    def read(self, batch: PackedBatch, rows: Tensor) -> OutputRows: ...
 
     def token_vectors(self, tokens: Tensor) -> Tensor: ...
 
