@@ -183,7 +183,7 @@ def leak_check(source: str, cohort: str) -> dg.AssetChecksDefinition:
         """Every event that the models use was known at its row's prediction time."""
         layout = workspace.layout(source)
         late, _ = count_leaks(layout.seqset, layout.labels(cohort))
-        with _disclosing_synthetic(layout, f"{cohort}_labels"):
+        with _disclosing_synthetic(layout, "seqset", f"{cohort}_labels"):
             predictions = with_noun(suppress_count(late), "prediction")
         result = dg.AssetCheckResult(
             check_name="no_feature_after_prediction",
@@ -319,9 +319,9 @@ def log_failures(*results: dg.AssetCheckResult) -> tuple[dg.AssetCheckResult, ..
     return selection
 
 
-def _disclosing_synthetic(layout: Layout, step: str) -> AbstractContextManager[None]:
-    """Disclose every count of a step inside the block if its patients are synthetic; see `disclosing`."""
-    return disclosing(StepCard.read(layout.cards, step).synthetic)
+def _disclosing_synthetic(layout: Layout, *steps: str) -> AbstractContextManager[None]:
+    """Disclose every count inside the block if the patients of all these steps are synthetic; see `disclosing`."""
+    return disclosing(all(StepCard.read(layout.cards, step).synthetic for step in steps))
 
 
 def _card_specs(asset: str) -> list[dg.AssetCheckSpec]:

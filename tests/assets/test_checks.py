@@ -190,20 +190,48 @@ def test_feature_known_after_the_prediction_is_a_blocking_error(
     layout = write(rows, workspace.layout("mimic").root)
     (layout.seqset / "shard-0.parquet").unlink()
     write_shards(layout.seqset, rows["seqset"])
-    StepCard(step=f"{COHORT}_labels", contract="any/1").write(layout.cards)
+    for step in ("seqset", f"{COHORT}_labels"):
+        StepCard(step=step, contract="any/1").write(layout.cards)
     name = "no_feature_after_prediction"
     assert evaluations(leak_check("mimic", COHORT), workspace)[name].passed
 
-    def late(seqsets, features, subject_id, encounter_id, predict_at_us):
-        return select(seqsets, features, subject_id, encounter_id, predict_at_us + 2 * DAY_US)
-
-    monkeypatch.setattr(leak_guard, "select", late)
+    monkeypatch.setattr(leak_guard, "select", select_late)
     check = evaluations(leak_check("mimic", COHORT), workspace)[name]
 
     assert not check.passed
     assert check.severity is dg.AssetCheckSeverity.ERROR
     assert check.blocking
     assert check.description == f"{len(rows['labels'])} predictions would use events known only later."
+
+
+def select_late(seqsets, features, subject_id, encounter_id, predict_at_us):
+    return select(seqsets, features, subject_id, encounter_id, predict_at_us + 2 * DAY_US)
+
+
+@pytest.mark.parametrize(
+    ("synthetic_steps", "count"),
+    [
+        (("seqset", f"{COHORT}_labels"), "3"),
+        (("seqset",), "< 11"),
+        ((f"{COHORT}_labels",), "< 11"),
+    ],
+    ids=["both", "shards", "labels"],
+)
+def test_few_leaks_are_counted_only_if_shards_and_labels_are_synthetic(
+    synthetic_steps: tuple[str, ...], count: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+):
+    rows = tables()
+    rows["labels"] = rows["labels"][:3]
+    layout = write(rows, workspace.layout("mimic").root)
+    (layout.seqset / "shard-0.parquet").unlink()
+    write_shards(layout.seqset, rows["seqset"])
+    for step in ("seqset", f"{COHORT}_labels"):
+        StepCard(step=step, contract="any/1", synthetic=step in synthetic_steps).write(layout.cards)
+    monkeypatch.setattr(leak_guard, "select", select_late)
+
+    check = evaluations(leak_check("mimic", COHORT), workspace)["no_feature_after_prediction"]
+
+    assert check.description == f"{count} predictions would use events known only later."
 
 
 def test_every_table_asset_has_the_rows_reconcile_check():
