@@ -70,6 +70,8 @@ class PackedPlan:
             key, value = take(key, self.keys), take(value, self.keys)
         width = query.shape[-1]
         scale = width**-0.5
+        if missing := -width % _COLUMNS:
+            query, key, value = (F.pad(part, (0, missing)) for part in (query, key, value))
         if self.key_bias is not None:
             query, key = _with_bias(query, key, self.key_bias / scale)
             value = F.pad(value, (0, _COLUMNS))  # the kernels need values as wide as keys

@@ -170,4 +170,6 @@ def fused_attention(
                 query.float(), key.float(), value.float(), attn_mask=mask, is_causal=is_causal
             )
         return outputs.to(query.dtype)
+    if mask is not None and mask.dtype != torch.bool and query.device.type == "cuda":
+        mask = mask.to(query.dtype)  # CUDA's kernels add masks of the scores' type alone
     return scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=is_causal)

@@ -87,7 +87,7 @@ def pretrain_small(world: World, runtime: Runtime, out: Path, recipe: Recipe, **
 def finetune_small(world: World, pretrained_model: Path, root: Path, recipe: Recipe, **options: Any) -> Path:
     """Fine-tune with seed 42, or those of `seeds`, below a folder, `model` and `report`; return the model's folder.
 
-    `options` are passed to `finetune_seeds`; `stop` is the runtime's.
+    `options` are passed to `finetune_seeds`; `stop` and `fabric` are the runtime's.
     """
     model = root / "model"
     places = {
@@ -98,7 +98,7 @@ def finetune_small(world: World, pretrained_model: Path, root: Path, recipe: Rec
         "predictions": root / "report" / "predictions.parquet",
     }
     seeds = {"seeds": (42,), "pretraining_seeds": False}
-    execution = runtime(model, stop=options.pop("stop", None))
+    execution = runtime(model, options.pop("fabric", None), stop=options.pop("stop", None))
     finetune_seeds(**(places | seeds | options), runtime=execution, recipe=vars(recipe))
     return model
 

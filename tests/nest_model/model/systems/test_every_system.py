@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.evidence.costs import flop_counter
+from nest_model.model.attention import plan
+from nest_model.model.attention.plan import BACKENDS
 from nest_model.model.classifier import Classifier, loss_sum
 from nest_model.model.encoder import DEPENDENCIES, Encoder, encoder_class
 from nest_model.model.parcel import Parcel
@@ -50,6 +52,8 @@ def of_table(*values: str):
 
 
 every_system = pytest.mark.parametrize("system", [of_table(name) for name in systems()])
+all_stages = pytest.mark.parametrize(("system", "stage"), STAGES)
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 every_stage = pytest.mark.parametrize(("system", "stage"), [of_table(*stage) for stage in STAGES])
 
 
@@ -206,6 +210,66 @@ def test_the_same_seed_corrupts_alike(system, stage):
     )
     assert all(map(torch.equal, first, again))
     assert any(a.shape != b.shape or not a.equal(b) for a, b in zip(first, other, strict=True))
+
+
+@needs_cuda
+@all_stages
+def test_losses_and_gradients_on_cuda_are_those_on_a_cpu(system, stage):
+    batch, encoder = ragged(system, SIZES * 3), small_encoder(system)
+    objective = ready_objective(encoder, stage)
+    corrupted_batch = objective.corrupt(batch, torch.Generator().manual_seed(1))
+    counts = objective.counts(corrupted_batch)
+    expected = objective.losses(encoder, corrupted_batch, counts)
+    expected["loss"].backward()
+    of_cpu = gradients(encoder)
+
+    encoder.zero_grad()
+    on_cuda(encoder, objective)
+    losses = objective.losses(encoder, corrupted_batch.to("cuda"), counts)
+    losses["loss"].backward()
+
+    for name, loss in expected.items():
+        torch.testing.assert_close(losses[name].cpu(), loss, rtol=0, atol=1e-11)
+    assert_near({name: of.cpu() for name, of in gradients(encoder).items()}, of_cpu, 1e-11)
+
+
+@needs_cuda
+@all_stages
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_losses_in_16_bits_on_cuda_are_near_those_of_float64(system, stage, backend, dtype, monkeypatch):
+    if not loads(backend, dtype):
+        pytest.skip(f"{backend} does not load here")
+    batch, encoder = ragged(system, SIZES * 3), small_encoder(system)
+    objective = ready_objective(encoder, stage)
+    corrupted_batch = objective.corrupt(batch, torch.Generator().manual_seed(1))
+    counts = objective.counts(corrupted_batch)
+    expected = objective.losses(encoder, corrupted_batch, counts)["loss"].detach()
+
+    monkeypatch.setattr(plan, "fastest", lambda *_, **__: backend)
+    on_cuda(encoder, objective, torch.float32)
+    with torch.autocast("cuda", dtype):
+        loss = objective.losses(encoder, corrupted_batch.to("cuda"), counts)["loss"]
+    loss.backward()
+
+    assert float(loss) == pytest.approx(float(expected), rel=0.02)
+    assert all(gradient.isfinite().all() for gradient in gradients(encoder).values())
+
+
+def on_cuda(encoder: Encoder, objective: Objective, dtype: torch.dtype = torch.float64) -> None:
+    """Move an encoder and its objective's second network, as a pretraining does."""
+    for module in (encoder, objective.target(encoder)):
+        if module is not None:
+            module.to("cuda", dtype)
+
+
+def loads(backend: str, dtype: torch.dtype) -> bool:
+    """Return whether a back-end of attention can be used on this device."""
+    try:
+        plan.BackendProbe(torch.device("cuda"), dtype).attend(BACKENDS[backend])
+    except (ImportError, RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError):
+        return False
+    return True
 
 
 def tensors(part: object) -> list[torch.Tensor]:
