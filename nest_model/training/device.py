@@ -47,6 +47,8 @@ def launch_fabric(
     if precision == "auto":
         precision = "bf16-mixed" if on_cuda else "32-true"
     torch.set_num_threads(threads)
+    # it suggests settings that would change the precision; our own line says where a training runs
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     if not on_cuda:  # CUDA lacks deterministic kernels for some operations
         torch.use_deterministic_algorithms(True)
         # a debugging aid that costs time; torch's module defines the attribute at run time

@@ -180,6 +180,7 @@ class FineTuning:
 
     def frozen_features(self) -> np.ndarray:
         """Return the pretrained encoder's vectors of every row, see `FrozenFeatures`; call it before `fit`."""
+        self.module.to(self._fabric.device)  # its head too: Fabric warns of a module on two devices
         encoder = FrozenFeatures(self.module.encoder).to(self._fabric.device)
         with self._fabric.autocast():
             return self._score(encoder, np.arange(len(self._labels)), "probe").numpy()

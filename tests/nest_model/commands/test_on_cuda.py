@@ -59,7 +59,8 @@ def validation(model: Path) -> dict[str, float]:
 def test_pretraining_on_cuda_ends_near_that_on_a_cpu(world, pretrained_model, tmp_path, precision, tolerance):
     metrics = validation(pretrain_on("cuda", world, tmp_path, precision))
     for loss in ("val_mlm", "val_msm"):
-        assert metrics[loss] == pytest.approx(validation(pretrained_model)[loss], rel=tolerance)
+        # fp16 skips its first steps, until the losses are scaled so that no gradient overflows
+        assert metrics[loss] == pytest.approx(validation(pretrained_model)[loss], rel=3 * tolerance)
 
 
 def test_a_pretraining_begun_on_a_cpu_is_finished_on_cuda(world, tmp_path):
