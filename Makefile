@@ -9,7 +9,7 @@ GPU = $(shell nvidia-smi -L 2>/dev/null)
 # a run is dozens of processes, each of which would compile our modules again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup mimic_full pcornet_full instacart_full test test-long aces ui bench-etl bench-instacart bench-pcornet bench-baskets bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation bench-learning docs docs-check lint clean
+.PHONY: setup mimic_full pcornet_full instacart_full test test-long aces ui bench-etl bench-instacart bench-pcornet bench-baskets bench-extraction bench-model bench-table1 bench-scaling bench-systems bench-loader bench-simulation bench-learning docs docs-check lint clean
 
 # by uv where there is one, which fetches a Python too; else by the first Python of these that starts (a shim may not) and
 # can make an environment. PYTHON=… names another. An environment that is there and fits is kept
@@ -104,6 +104,10 @@ NARROW := --subjects 1 --sets 512 --d-model 64 --heads 1 --d-ff 176 --layers 2 -
 
 bench-scaling: setup
 	$(BIN)/python -m benchmarks.model.scaling --out docs/benchmarks $(if $(GPU),,$(NARROW)) $(FLAGS)
+
+# a pretraining step of every system; without a GPU in the smallest preset
+bench-systems: setup
+	$(BIN)/python -m benchmarks.model.systems --work $(WORK) --out docs/benchmarks $(if $(GPU),,--model tiny) $(FLAGS)
 
 # the loader on synthetic shards of the real size: 6 GB of disk
 bench-loader: setup

@@ -35,7 +35,7 @@ class Recipe:
     least_steps: Annotated[int, Field(ge=0)] = 0  # few examples get more epochs, see `for_examples`
     # a search: the learning rate times each of these is tried, see rate_search.py; empty: no search
     rate_factors: tuple[float, ...] = ()
-    row_budget: int = 8_192  # rows of a micro-batch; affects memory and speed, not the result
+    row_budget: int = 8_192  # rows of a micro-batch, here of a CPU; affects memory and speed, not the result
 
     def with_changes(self, **changes: Any) -> Self:
         """Return the recipe with the given changes; None keeps a field."""
@@ -44,6 +44,13 @@ class Recipe:
     def for_share_of_examples(self, share: float) -> Self:
         """Return the recipe for a share of the examples: about as many steps in all, and until it stops early."""
         return replace(self, epochs=math.ceil(self.epochs / share), patience=math.ceil(self.patience / share))
+
+    def on_device(self, device: str) -> Self:
+        """Return the recipe with micro-batches that fill a device: on "cuda" eight times the rows of a CPU's.
+
+        A step of the paper's size is then one micro-batch, 1.8 times as fast as two or three on an H200.
+        """
+        return replace(self, row_budget=8 * self.row_budget) if device == "cuda" else self
 
     def for_share(self, share: float) -> Self:
         """Return the recipe with a share of the epochs, at least one."""

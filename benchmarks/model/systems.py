@@ -153,7 +153,8 @@ class Step:
         patients: PretrainingPatients,
     ) -> "Step":
         """Prepare the encoder, its objective and its optimiser as a pretraining does."""
-        recipe = pretraining_recipe(options.model, system).with_changes(row_budget=options.row_budget)
+        recipe = pretraining_recipe(options.model, system).on_device(fabric.device.type)
+        recipe = recipe.with_changes(row_budget=options.row_budget)
         config = ModelConfig.preset(options.model, VOCAB_SIZE, system=system)
         torch.manual_seed(SEED)
         encoder = encoder_class(system)(config)

@@ -163,7 +163,7 @@ def finetune(
     preset_recipe = recipes[parent.training["preset"]].for_examples(
         int(np.count_nonzero(table.split == "train"))
     )
-    recipe_used = preset_recipe.with_changes(**recipe)
+    recipe_used = preset_recipe.on_device(fabric.device.type).with_changes(**recipe)
 
     def make_task() -> FineTuning:
         torch.manual_seed(seed)
@@ -253,13 +253,17 @@ def _refuse_other_pretraining(first: Path, origins: Mapping[int, Path]) -> None:
                 f"{folder}: no model pretrained with seed {seed} is here; pretrain with --seeds first."
             )
         first_card, card = (checkpoint.read_card(path) for path in (first, folder))
-        is_same_recipe = first_card.model == card.model and first_card.training.get(
-            "recipe"
-        ) == card.training.get("recipe")
-        if card.training.get("seed") != seed or not is_same_recipe:
+        is_same = first_card.model == card.model and _result_fields(first_card) == _result_fields(card)
+        if card.training.get("seed") != seed or not is_same:
             raise NestError(
                 f"{folder}: not pretrained like {first} with seed {seed}; pretrain both again with --seeds."
             )
+
+
+def _result_fields(card: checkpoint.ModelCard) -> dict[str, Any]:
+    """Return the fields of a card's recipe that its weights depend on."""
+    recipe = card.training.get("recipe", {})
+    return {name: value for name, value in recipe.items() if name != "row_budget"}
 
 
 def _outputs(out: Path, predictions: Path, start: Start) -> list[Path]:

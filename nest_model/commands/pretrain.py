@@ -103,7 +103,7 @@ def pretrain(
     tokens = read_tokens(vocab, patients.seqsets.vocab_sha256)
     config = ModelConfig.preset(model, len(tokens), system=system, **changes)
     preset_recipe = pretraining_recipe(model, system).for_examples(len(all_patients.train))
-    recipe_used = preset_recipe.with_changes(**recipe)
+    recipe_used = preset_recipe.on_device(fabric.device.type).with_changes(**recipe)
     recipe_used = recipe_used.for_share_of_examples(patient_share)
     run = PretrainingRun(system, model, config, recipe_used, seed, patients, tokens)
     run_key, outputs = run.key(key), [out / name for name in checkpoint.FILES]

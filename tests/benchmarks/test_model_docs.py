@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.model import loader, tables
+from benchmarks.model import loader, systems, tables
 from benchmarks.model.closed_form import flop_per_token, parameters
 from benchmarks.model.models import MODELS
 from benchmarks.model.sizes import Sizes
@@ -54,15 +54,26 @@ def test_simulation_table_matches_the_json():
     assert markdown.strip() in (folder / "simulation.md").read_text()
 
 
-def test_benchmarks_page_shows_the_measured_table_1():
+@pytest.mark.parametrize("name", ["table1", "table1_h200"])
+def test_benchmarks_page_shows_the_measured_table_1(name):
     folder = ROOT / "docs" / "benchmarks"
-    report, text = json.loads((folder / "table1.json").read_text()), (folder / "table1.md").read_text()
+    report, text = json.loads((folder / f"{name}.json").read_text()), (folder / f"{name}.md").read_text()
     assert tables.as_markdown(report) == text
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     introduction, _, protocol_tables = text.strip().split("\n\n", 2)
     assert introduction in page
     assert protocol_tables.count("\n\n") == 2 * len(report["protocols"]) - 1
     assert protocol_tables in page
+
+
+def test_benchmarks_page_shows_the_table_of_every_systems_step():
+    folder = ROOT / "docs" / "benchmarks"
+    report, text = (
+        json.loads((folder / "systems_h200.json").read_text()),
+        (folder / "systems_h200.md").read_text(),
+    )
+    assert systems.as_markdown(report) == text
+    assert text.strip().split("\n\n", 1)[1] in (ROOT / "docs" / "benchmarks.md").read_text()
 
 
 def test_benchmarks_page_shows_the_scaling_table():

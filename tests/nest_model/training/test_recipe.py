@@ -27,6 +27,13 @@ def world(tmp_path_factory):
     return make_world(tmp_path_factory.mktemp("world"))
 
 
+def test_a_gpu_has_larger_micro_batches_and_the_same_result_fields():
+    recipe = PRETRAINING["paper"]
+    assert recipe.on_device("cpu") == recipe
+    assert recipe.on_device("cuda").row_budget == 8 * recipe.row_budget
+    assert recipe.on_device("cuda").result_fields() == recipe.result_fields()
+
+
 def test_the_paper_preset_equals_the_paper():
     plain = Recipe(learning_rate=5e-5, epochs=30, patience=10)
     task = Recipe(
