@@ -94,9 +94,15 @@ def predictions_of(
         chunk = slice(first, first + _EXAMPLES_PER_CHUNK)
         stays = (rows.subject_id[chunk], rows.encounter_id[chunk], rows.predict_at_us[chunk])
         selection, _ = model_context(seqsets, select_as_of(seqsets, task.features, *stays), card.model)
-        logits = score(module, seqsets, selection, fabric, row_budget=ROW_BUDGET)
+        logits = score(
+            module,
+            seqsets,
+            selection,
+            fabric,
+            row_budget=ROW_BUDGET,
+            advance=lambda run: advance(run.stop - run.start),
+        )
         probability_chunks.append(probabilities(logits, task))
-        advance(len(selection))
     return predictions_table(rows, f"{task.cohort}_{card.system}", np.concatenate(probability_chunks))
 
 

@@ -24,7 +24,7 @@ from nest_model.evaluation.metrics import evaluate, headline
 from nest_model.model import checkpoint
 from nest_model.model.classifier import FrozenFeatures
 from nest_model.training.finetuning_task import select_examples
-from nest_model.training.scoring import score
+from nest_model.training.scoring import count_rows, score
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import read_table, write_table
 from schemas.io.outputs import remove_outputs, write_json
@@ -130,7 +130,8 @@ def _probed(
     selection, _ = select_examples(labels, seqsets, encoder)
     progress = telemetry.progress("probe", total=int(selection.rows.sum()), unit="rows")
     module = FrozenFeatures(encoder).to(fabric.device)
+    advance = count_rows(progress, selection, fabric)
     with fabric.autocast():
-        rows = score(module, seqsets, selection, fabric, row_budget=ROW_BUDGET, progress=progress).numpy()
+        rows = score(module, seqsets, selection, fabric, row_budget=ROW_BUDGET, advance=advance).numpy()
     probe, _ = fit_probe(labels, rows, seed=seed)
     return probe.probabilities(rows, labels.task)

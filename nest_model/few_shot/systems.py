@@ -23,7 +23,7 @@ from nest_model.evaluation.linear_probe import fit_probe
 from nest_model.model import checkpoint
 from nest_model.model.classifier import FrozenFeatures
 from nest_model.training.finetuning_task import select_examples
-from nest_model.training.scoring import score
+from nest_model.training.scoring import count_rows, score
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import write_table
 from schemas.errors import InputError
@@ -85,9 +85,10 @@ class Task:
         selection, _ = select_examples(self.table, self.seqsets, encoder)
         module = FrozenFeatures(encoder).to(self.fabric.device)
         progress = self.telemetry.progress("embed", total=int(selection.rows.sum()), unit="rows")
+        advance = count_rows(progress, selection, self.fabric)
         with self.fabric.autocast():
             vectors: np.ndarray = score(
-                module, self.seqsets, selection, self.fabric, row_budget=ROW_BUDGET, progress=progress
+                module, self.seqsets, selection, self.fabric, row_budget=ROW_BUDGET, advance=advance
             ).numpy()
         return vectors
 

@@ -34,7 +34,7 @@ from nest_model.model.parcel import Parcel
 from nest_model.recipe import Recipe
 from nest_model.training.ranks import split_step
 from nest_model.training.runtime import Runtime
-from nest_model.training.scoring import score
+from nest_model.training.scoring import count_rows, score
 from schemas.errors import NestError
 from schemas.nouns import with_noun
 from schemas.suppress import SMALLEST_SHOWN, suppress_count
@@ -206,8 +206,9 @@ class FineTuning:
     def _score(self, module: nn.Module, examples: np.ndarray, stage: str) -> Tensor:
         selection = self._selection.take(examples)
         progress = self._telemetry.progress(stage, total=int(selection.rows.sum()), unit="rows")
+        advance = count_rows(progress, selection, self._fabric)
         return score(
-            module, self._seqsets, selection, self._fabric, row_budget=self.row_budget, progress=progress
+            module, self._seqsets, selection, self._fabric, row_budget=self.row_budget, advance=advance
         )
 
 

@@ -1,5 +1,6 @@
 """Run a trained module over every example of a selection."""
 
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -24,12 +25,12 @@ def score(
     fabric: Fabric,
     *,
     row_budget: int,
-    progress: Progress | None = None,
+    advance: Callable[[slice], None] = lambda _: None,
 ) -> Tensor:
     """Return the module's output for every example, [examples, module.width], on the CPU; each rank does its share.
 
     Args:
-        progress: counts rows, assuming that all ranks are as far as this one.
+        advance: is told which examples this rank has just done.
     """
     module.eval()
     inner = cast("Classifier | FrozenFeatures", getattr(module, "module", module))
@@ -39,8 +40,12 @@ def score(
         results = module(Parcel(batch.to(fabric.device))).cpu()
         if is_own:
             outputs[run] = results
-            if progress is not None:
-                progress.advance(int(selection.rows[run].sum()) * fabric.world_size)
+            advance(run)
     if fabric.world_size == 1:
         return outputs
     return cast("Tensor", fabric.all_reduce(outputs.to(fabric.device), reduce_op="sum")).cpu()
+
+
+def count_rows(progress: Progress, selection: Selection, fabric: Fabric) -> Callable[[slice], None]:
+    """Return what tells `progress` the rows of examples that are done, assuming that all ranks are equally far."""
+    return lambda run: progress.advance(int(selection.rows[run].sum()) * fabric.world_size)

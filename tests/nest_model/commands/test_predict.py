@@ -7,8 +7,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from nest_model.commands.predict import last_sets, predict
+from nest_model.commands.predict import last_sets, predict, predictions_of
 from nest_model.data.history import add_months
+from nest_model.data.seqsets import SeqSets
+from nest_model.model.checkpoint import load_model
 from nest_model.training.device import launch_fabric
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError, NestError
@@ -186,3 +188,15 @@ def test_a_pretrained_model_cannot_predict(world, pretrained_model, tmp_path):
     (tmp_path / "model").symlink_to(pretrained_model)
     with pytest.raises(NestError, match="fine-tune it first"):
         score(tmp_path, world.seqset, tmp_path / "out.parquet")
+
+
+def test_predict_counts_rows_as_soon_as_they_are_scored(finetuned_run, world, monkeypatch):
+    monkeypatch.setattr("nest_model.commands.predict.ROW_BUDGET", 40)
+    seqsets = SeqSets.read(world.seqset)
+    classifier, card = load_model(finetuned_run / "model", vocab_sha256=seqsets.vocab_sha256)
+    rows, counts = last_sets(seqsets, card.task), []
+
+    predictions_of(classifier, card, seqsets, rows, launch_fabric("cpu", threads=1), advance=counts.append)
+
+    assert len(counts) > 5
+    assert sum(counts) == len(rows)
