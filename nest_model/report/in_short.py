@@ -65,9 +65,11 @@ def _how_well(task: Mapping[str, Any]) -> str:
 
 
 def _at_which_threshold(details: Mapping[str, Any]) -> str:
-    points = details.get("operating_points", {}).get("nest", [])
-    if not points:
+    if "nest" not in details.get("operating_points", {}):
         return ""
+    points = details["operating_points"]["nest"]
+    if not points:
+        return "No threshold can be shown: counts of test patients behind it are under 11, or would tell such a count."
     of_sensitivity = [one for one in points if "sensitivity" in one["rule"]]
     point = (of_sensitivity or points)[0]  # the highest of them
     sensitivity, ppv = (rounded(point[name]) for name in ("sensitivity", "ppv"))

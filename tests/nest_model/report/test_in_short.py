@@ -1,0 +1,14 @@
+"""The first lines of a cohort's page say what cannot be shown, and why."""
+
+from nest_model.report.in_short import in_short
+
+TASK = {"attrition": [], "models": {}, "label_type": "bool"}
+
+
+def test_the_box_says_why_no_threshold_is_shown():
+    sentences = in_short(TASK, {"operating_points": {"nest": []}})
+    assert sentences["At which threshold"].startswith("No threshold can be shown: counts of test patients")
+
+
+def test_the_box_leaves_out_thresholds_of_an_outcome_that_has_none():
+    assert "At which threshold" not in in_short(TASK, {})
