@@ -55,12 +55,14 @@ def validation(model: Path) -> dict[str, float]:
     return json.loads((model / "metrics.json").read_text())["validation"]
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), PRECISIONS)
+# fp16 skips the first of its eight steps, until the losses are scaled so that no gradient overflows
+@pytest.mark.parametrize(
+    ("precision", "tolerance"), [("32-true", 1e-4), ("bf16-mixed", 3e-2), ("16-mixed", 0.1)]
+)
 def test_pretraining_on_cuda_ends_near_that_on_a_cpu(world, pretrained_model, tmp_path, precision, tolerance):
     metrics = validation(pretrain_on("cuda", world, tmp_path, precision))
     for loss in ("val_mlm", "val_msm"):
-        # fp16 skips its first steps, until the losses are scaled so that no gradient overflows
-        assert metrics[loss] == pytest.approx(validation(pretrained_model)[loss], rel=3 * tolerance)
+        assert metrics[loss] == pytest.approx(validation(pretrained_model)[loss], rel=tolerance)
 
 
 def test_a_pretraining_begun_on_a_cpu_is_finished_on_cuda(world, tmp_path):
