@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.cohorts.tables import Tables, matches
+from pipelines.cohorts.tables import Tables, any_of, matches
 from pipelines.engine.buckets import Buckets
 from pipelines.events.code_mapping import code_events
 from pipelines.events.store import events_file, kinds_of, scan_table
@@ -87,9 +87,10 @@ def read_patients(cohort: Cohort, layout: Layout) -> Tables:
 def read_bucket(cohort: Cohort, layout: Layout, kinds: tuple[str, ...], bucket: int) -> Tables:
     """Return the tables of one bucket of patients, with only the events of these kinds that the cohort needs."""
     inside = Buckets.read(layout).is_in(bucket)
-    filters = [pl.lit(False), *map(matches, _code_lists(cohort))]
+    filters = [*map(matches, _code_lists(cohort))]
     if reads_diagnoses(cohort):
         filters.append(pl.col("kind") == "DX")
+    is_read = any_of(filters) if filters else pl.lit(False)
     return Tables(
         subjects=scan_table(layout.subjects, SUBJECTS).select(_SUBJECT).filter(inside).collect().lazy(),
         encounters=scan_table(layout.encounters, ENCOUNTERS)
@@ -97,7 +98,7 @@ def read_bucket(cohort: Cohort, layout: Layout, kinds: tuple[str, ...], bucket: 
         .filter(inside)
         .collect()
         .lazy(),
-        events=scan_events(layout, kinds, bucket).filter(pl.any_horizontal(filters)).collect().lazy(),
+        events=scan_events(layout, kinds, bucket).filter(is_read).collect().lazy(),
         codes=cohort.codes,
         end_of_data=_end_of_data(layout.encounters),
         death_follow_up_days=sources()[cohort.source].death_follow_up_days,

