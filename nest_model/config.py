@@ -11,6 +11,9 @@ from nest_model.systems import absent_fields, systems
 from schemas.errors import NestError
 from schemas.tables.vocab import SPECIALS
 
+Readout = Literal["cls", "history", "mean_pool"]
+"""What a task's head reads of an example, see model/readout.py."""
+
 
 @dataclass(frozen=True)
 class Shortcuts:
@@ -68,8 +71,8 @@ class ModelConfig:
     token_mask_share: float = 0.20  # share of the tokens in sets that are not masked
     set_mask_share: float = 0.40  # share of the non-empty sets
 
-    # what a task's head reads, see readout.py; the paper has cls, and mean_pool as an ablation
-    readout: Literal["cls", "history", "mean_pool"] = "cls"
+    # the paper has cls, and mean_pool as an ablation
+    readout: Readout = "cls"
     # an ablation of a task: its earlier sets trade their contents, drawn with this seed; see data/context.py
     shuffle_seed: int | None = None
 

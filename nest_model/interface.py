@@ -37,7 +37,7 @@ from schemas.io.outputs import claim
 from schemas.seeds import DEFAULT
 from schemas.tables.labels import Features
 
-Shards = str | Path | SeqSets
+SeqsetSource = str | Path | SeqSets
 
 
 def load(folder: str | Path, *, device: Device = "auto", threads: int = 2) -> "Model":
@@ -79,7 +79,7 @@ class Model:
     module: Encoder | Classifier
     fabric: Fabric
 
-    def embed(self, seqset: Shards, *, at: At, level: embed.Level = "patients") -> pa.Table:
+    def embed(self, seqset: SeqsetSource, *, at: At, level: embed.Level = "patients") -> pa.Table:
         """Return vectors of patients, or of each of their sets, that hold what was known `at` a moment.
 
         Args:
@@ -95,7 +95,7 @@ class Model:
             encoder, seqsets, moments, features, self.fabric, level=level, advance=advance
         )
 
-    def predict(self, seqset: Shards, *, at: Any = None) -> pa.Table:
+    def predict(self, seqset: SeqsetSource, *, at: Any = None) -> pa.Table:
         """Return a fine-tuned model's probabilities.
 
         Args:
@@ -109,7 +109,7 @@ class Model:
         return predict.predictions_of(self.module, self.card, seqsets, rows, self.fabric, advance=advance)
 
     def fill(
-        self, seqset: Shards, *, vocab: str | Path, at: At, hide: fill.Hide = "set", top: int = 10
+        self, seqset: SeqsetSource, *, vocab: str | Path, at: At, hide: fill.Hide = "set", top: int = 10
     ) -> pa.Table:
         """Hide each patient's last set, or events of it by their places, and return the likeliest tokens there.
 
@@ -178,7 +178,7 @@ class Model:
         module, card = checkpoint.load_model(folder)
         return Model(folder, card, module, self.fabric)
 
-    def _shards(self, seqset: Shards) -> SeqSets:
+    def _shards(self, seqset: SeqsetSource) -> SeqSets:
         """Return the shards, read if they are a folder; those of another vocabulary are refused."""
         seqsets = seqset if isinstance(seqset, SeqSets) else open_shards(seqset)
         checkpoint.refuse_other_vocabulary(self.folder, self.card, seqsets.vocab_sha256)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_type_h
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-from nest_model.config import PRESETS, ContextLimits, ModelConfig
+from nest_model.config import PRESETS, ContextLimits, ModelConfig, Readout
 from nest_model.recipe import Recipe
 from nest_model.systems import absent_fields, systems
 from schemas.errors import NestError
@@ -282,7 +282,7 @@ class FineTuningOptions(Options):
 
     of_model: ClassVar[frozenset[str]] = frozenset(ContextLimits.__annotations__)
 
-    readout: Literal["cls", "history", "mean_pool"] | None = Field(
+    readout: Readout | None = Field(
         None,
         description="what the task's head reads (default: as the pretrained model; cls in the paper); mean_pool, an "
         "ablation: the mean of the last set's events",

@@ -29,7 +29,7 @@ from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import ALSO_READS, ONLY_AFTER, cached_step, step_key
-from nest_model.evidence.rows import Names, Row, all_rows, clashes
+from nest_model.evidence.rows import EvidenceAssets, EvidenceRow, all_rows, clashes
 from nest_model.options import FineTuningOptions, preset_for
 from schemas.cards import FAILED, StepCard, step_of
 from schemas.errors import NestError
@@ -55,7 +55,7 @@ def evidence_assets(spec: SourceSpec, cohorts: Sequence[str]) -> list[dg.AssetsD
     ]
 
 
-def _rows_and_tasks(spec: SourceSpec, cohorts: Sequence[str]) -> tuple[list[Row], list[str]]:
+def _rows_and_tasks(spec: SourceSpec, cohorts: Sequence[str]) -> tuple[list[EvidenceRow], list[str]]:
     """Return the rows and tasks of the page; wrong names are refused when a run begins, see `refuse_unknown`."""
     try:
         row_names, task_names = Settings().evidence_names
@@ -66,13 +66,13 @@ def _rows_and_tasks(spec: SourceSpec, cohorts: Sequence[str]) -> tuple[list[Row]
     return rows, [name for name in tasks if name not in clashes(tasks)]
 
 
-def _pretrained_first(rows: Sequence[Row]) -> list[Row]:
+def _pretrained_first(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
     """Return the rows whose own pretraining these rows start from."""
     names = {row.name if row.is_pretrained_anew else row.pretrained_as for row in rows}
     return [row for row in all_rows() if row.name in names]
 
 
-def has_own_cell(row: Row) -> bool:
+def has_own_cell(row: EvidenceRow) -> bool:
     """Return whether a row's cells are assets of the evidence, and not the models that every cohort has."""
     return row.has_cells and row.model_of_cohort is None
 
@@ -107,12 +107,12 @@ def inputs_asset(source: str, tasks: Sequence[str]) -> dg.AssetsDefinition:
     return inputs
 
 
-def pretraining_asset(source: str, row: Row) -> dg.AssetsDefinition:
+def pretraining_asset(source: str, row: EvidenceRow) -> dg.AssetsDefinition:
     """Return the asset `<source>_evidence_<row>`: the row's own pretraining."""
     assert row.system is not None, "boosted trees are not pretrained"
 
     @dg.asset(
-        name=Names(source).pretrained(row),
+        name=EvidenceAssets(source).pretrained(row),
         deps=[inputs_name(source)],
         metadata={
             ONLY_AFTER: [inputs_name(source)],
@@ -133,21 +133,21 @@ def pretraining_asset(source: str, row: Row) -> dg.AssetsDefinition:
         preset = preset_for(settings.model, gpu=has_gpu())
         of_nest = flags_of_nest(settings, sources()[source].pretraining)
         own_flags = {"threads": 1, **row.pretraining_flags(of_nest, preset)}  # two steps run at the same time
-        name = Names(source).pretrained(row)
+        name = EvidenceAssets(source).pretrained(row)
         card = pretrain(context, workspace, pipes, source, name, own_flags, failures_are_results=True)
         return pretraining_result(workspace.experiment_layout(source).model(name), card)
 
     return pretrained
 
 
-def cell_asset(source: str, row: Row, task: str) -> dg.AssetsDefinition:
+def cell_asset(source: str, row: EvidenceRow, task: str) -> dg.AssetsDefinition:
     """Return the asset of one cell: a row fine-tuned, or fitted, on a cohort's labels and scored."""
-    start = f"{source}_vocab" if row.system is None else Names(source).pretrained(row)
+    start = f"{source}_vocab" if row.system is None else EvidenceAssets(source).pretrained(row)
     own_start = [start] if start not in (f"{source}_vocab", f"{source}_nest") else []
     before = [inputs_name(source), *own_start]
 
     @dg.asset(
-        name=Names(source).cell(row, task),
+        name=EvidenceAssets(source).cell(row, task),
         deps=before,
         metadata={
             ONLY_AFTER: [inputs_name(source)],
@@ -167,7 +167,7 @@ def cell_asset(source: str, row: Row, task: str) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult[Any]:
         layout = workspace.experiment_layout(source)
         card = _make_cell(context, workspace, pipes, layout, source, row, task)
-        name, files = Names(source).cell(row, task), {}
+        name, files = EvidenceAssets(source).cell(row, task), {}
         if not card.failure:  # else the folders may hold an earlier model
             files = {
                 **model_folder_metadata(layout.model(name)),
@@ -187,11 +187,11 @@ def _make_cell(
     pipes: dg.PipesSubprocessClient,
     layout: Layout,
     source: str,
-    row: Row,
+    row: EvidenceRow,
     task: str,
 ) -> StepCard:
     """Train one cell unless that is done already, and return its card."""
-    settings, name = workspace.settings, Names(source).cell(row, task)
+    settings, name = workspace.settings, EvidenceAssets(source).cell(row, task)
     out, report = layout.model(name), layout.report(name)
     options: dict[str, Any] = {"seed": settings.seed}
     paths: dict[str, Path | str] = {
@@ -206,7 +206,7 @@ def _make_cell(
     else:
         command = "finetune"
         options |= {"threads": 1} | row.finetuning_flags(FineTuningOptions.from_text(settings.finetuning))
-        parent = Names(source).pretrained(row)
+        parent = EvidenceAssets(source).pretrained(row)
         # depends neither on the further seeds nor on the pretrained weights, which the training itself compares
         paths["key"] = step_key(layout, options, exclude=(step_of(parent, source),))
         paths["pretrained"] = layout.model(parent)
@@ -216,7 +216,9 @@ def _make_cell(
 
     def make() -> StepCard:
         if row.system is not None:
-            failure = StepCard.read(layout.cards, step_of(Names(source).pretrained(row), source)).failure
+            failure = StepCard.read(
+                layout.cards, step_of(EvidenceAssets(source).pretrained(row), source)
+            ).failure
             if failure:
                 return StepCard(
                     step="model", contract="model/1", warnings=[f"{FAILED}its pretraining failed: {failure}"]
@@ -226,10 +228,10 @@ def _make_cell(
     return cached_step(layout, [out, report], options, or_reason(make))
 
 
-def page_asset(source: str, rows: Sequence[Row], tasks: Sequence[str]) -> dg.AssetsDefinition:
+def page_asset(source: str, rows: Sequence[EvidenceRow], tasks: Sequence[str]) -> dg.AssetsDefinition:
     """Return the asset `<source>_evidence_page`: the page over all cells."""
-    pretrainings = {Names(source).pretrained(row) for row in rows if row.system is not None}
-    cells = [Names(source).cell(row, task) for row in rows for task in row.tasks(tasks)]
+    pretrainings = {EvidenceAssets(source).pretrained(row) for row in rows if row.system is not None}
+    cells = [EvidenceAssets(source).cell(row, task) for row in rows for task in row.tasks(tasks)]
     encoders = sorted(
         {encoder_module(row.system) for row in rows if row.system}
     )  # the page measures their cost

@@ -21,7 +21,7 @@ from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import cached_step
 from assets.sources.common import steps_of
-from nest_model.next_set.system import System, load_system, names
+from nest_model.next_set.system import NextBasketSystem, load_system, names
 from nest_model.next_set.systems import __name__ as SYSTEMS
 from pipelines.reading.tables import find_file
 from schemas.cards import StepCard
@@ -38,7 +38,7 @@ def next_basket_assets() -> list[dg.AssetsDefinition]:
     return [*(system_asset(name) for name in names()), comparison_asset()]
 
 
-def _may_use_gpu(system: type[System]) -> bool:
+def _may_use_gpu(system: type[NextBasketSystem]) -> bool:
     return system.reads_backbone or system.traits.has_random_start
 
 
@@ -134,7 +134,7 @@ def asset_name(system: str) -> str:
     return f"{SOURCE}_system_{system}"
 
 
-def system_options(system: type[System], settings: Settings) -> dict[str, Any]:
+def system_options(system: type[NextBasketSystem], settings: Settings) -> dict[str, Any]:
     """Return the flags of a system's run that its result depends on."""
     options: dict[str, Any] = {
         "target": settings.instacart_target,
@@ -147,6 +147,6 @@ def system_options(system: type[System], settings: Settings) -> dict[str, Any]:
     return options | (seed_flags(settings) if system.traits.has_random_start else {})
 
 
-def quick_options(system: type[System], settings: Settings) -> list[str]:
+def quick_options(system: type[NextBasketSystem], settings: Settings) -> list[str]:
     """Return the options that keep a run on synthetic users short; on a shop's own data there are none."""
     return [] if settings.instacart_dir else [f"{name}={value}" for name, value in system.quick.items()]

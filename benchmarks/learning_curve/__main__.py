@@ -15,7 +15,7 @@ from benchmarks.learning_curve import chain, fresh
 from benchmarks.learning_curve.curve import ScoresByPoint, curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
-from benchmarks.learning_curve.plan import HOURS, SEEDS, SIZES, Point, expected_seconds, plan
+from benchmarks.learning_curve.plan import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, plan
 from benchmarks.learning_curve.scores import read_scores, write_scores
 from benchmarks.pipelines.measure import Machine
 from nest_model.report.figures import png
@@ -75,13 +75,13 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _run(points: Sequence[Point], options: argparse.Namespace) -> None:
+def _run(points: Sequence[CurvePoint], options: argparse.Namespace) -> None:
     """Run each point that lacks scores, and publish all scores after each run."""
     machine = Machine.this()
     sizes, seeds = sorted({*SIZES, *options.sizes}), list(dict.fromkeys([*SEEDS, *options.seeds]))
-    scores_by_point: dict[Point, Any] = {
+    scores_by_point: dict[CurvePoint, Any] = {
         point: read_scores(_scores(options), point, _keys(point))
-        for point in starmap(Point, product(sizes, seeds))
+        for point in starmap(CurvePoint, product(sizes, seeds))
     }
     pending_points = [point for point in points if len(scores_by_point[point]) < len(chain.ASSET_OF_MODEL)]
     _log_plan(points, pending_points, options)
@@ -99,7 +99,9 @@ def _run(points: Sequence[Point], options: argparse.Namespace) -> None:
         _publish(scores_by_point, options, machine)
 
 
-def _log_plan(points: Sequence[Point], pending_points: Sequence[Point], options: argparse.Namespace) -> None:
+def _log_plan(
+    points: Sequence[CurvePoint], pending_points: Sequence[CurvePoint], options: argparse.Namespace
+) -> None:
     for size in sorted(options.sizes):
         seeds = [point.seed for point in points if point.size == size]
         note = f"; more do not fit into {options.hours:g} hours" if len(seeds) < len(options.seeds) else ""
@@ -107,14 +109,14 @@ def _log_plan(points: Sequence[Point], pending_points: Sequence[Point], options:
     log.info("%d of %d runs are done already", len(points) - len(pending_points), len(points))
 
 
-def _progress(planned_seconds: Mapping[Point, int], pending_points: Sequence[Point]) -> Progress:
+def _progress(planned_seconds: Mapping[CurvePoint, int], pending_points: Sequence[CurvePoint]) -> Progress:
     """Return a progress counter in planned seconds, so that runs of different sizes can be added up."""
     total = sum(planned_seconds.values())
     finished_seconds = total - sum(planned_seconds[point] for point in pending_points)
     return Progress(None, NAME.replace("_", " "), total, "planned seconds", finished_seconds)
 
 
-def _run_point(point: Point, models: Sequence[str], options: argparse.Namespace) -> None:
+def _run_point(point: CurvePoint, models: Sequence[str], options: argparse.Namespace) -> None:
     folder = options.work / "runs" / point.name
     log.info("%s: %s", point.words, ", ".join(models))
     is_new, began = not folder.exists(), time.monotonic()
@@ -132,7 +134,7 @@ def _run_point(point: Point, models: Sequence[str], options: argparse.Namespace)
 
 def _publish(scores_by_point: ScoresByPoint, options: argparse.Namespace, machine: Machine) -> None:
     """Write the table, the JSON and the figure of all scores, also those of earlier runs."""
-    keys = _keys(Point(0, 0))
+    keys = _keys(CurvePoint(0, 0))
     report: dict[str, Any] = {
         "sizes": sorted({point.size for point in scores_by_point}),
         "seeds": list(dict.fromkeys(point.seed for point in scores_by_point)),
@@ -148,7 +150,7 @@ def _publish(scores_by_point: ScoresByPoint, options: argparse.Namespace, machin
     write_text(options.out / f"{NAME}.md", page(report, f"{NAME}.png"))
 
 
-def _keys(point: Point) -> dict[str, str]:
+def _keys(point: CurvePoint) -> dict[str, str]:
     return {model: chain.key(point, model) for model in chain.ASSET_OF_MODEL}
 
 

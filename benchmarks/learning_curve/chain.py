@@ -14,7 +14,7 @@ import dagster as dg
 
 from assets.cohorts import COHORT_FOLDER
 from assets.definitions import build
-from benchmarks.learning_curve.plan import Point
+from benchmarks.learning_curve.plan import CurvePoint
 from nest_model.training.stop import die_with_parent
 from schemas.cards import StepCard
 from schemas.errors import NestError
@@ -51,7 +51,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     return DEFAULTS | {name: environment[name] for name in SETTINGS if environment.get(name)}
 
 
-def key(point: Point, model: str) -> str:
+def key(point: CurvePoint, model: str) -> str:
     """Return a hash of everything a model's scores depend on: code of its upstream assets, settings, size and seed."""
     code = {name: _graph().get(dg.AssetKey(name)).code_version for name in assets_of([model])}
     dependencies = {"code": code, "settings": settings(), "size": point.size, "seed": point.seed}
@@ -70,7 +70,7 @@ def layout_of(folder: Path) -> Layout:
     return Layout(folder / "data" / "mimic")
 
 
-def run(point: Point, models: Iterable[str], folder: Path) -> None:
+def run(point: CurvePoint, models: Iterable[str], folder: Path) -> None:
     """Materialize the assets of one point up to these models' predictions; finished steps in the folder are skipped.
 
     Raises:
@@ -98,7 +98,7 @@ def data_version(layout: Layout) -> str:
     return hashlib.sha256(contents.encode()).hexdigest()
 
 
-def environment(point: Point, folder: Path) -> dict[str, str]:
+def environment(point: CurvePoint, folder: Path) -> dict[str, str]:
     """Return the environment of a run: the settings of the curve, and Dagster's history in the run's folder."""
     storage = folder / "dagster"
     storage.mkdir(parents=True, exist_ok=True)

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.learning_curve.chain import COHORTS
-from benchmarks.learning_curve.plan import Point
+from benchmarks.learning_curve.plan import CurvePoint
 from benchmarks.learning_curve.scores import CurveScores, TaskScore
 from nest_model.evaluation.metrics import Score, combine, missing
 from nest_model.report.tasks import title_of
 
-ScoresByPoint = Mapping[Point, Mapping[str, CurveScores]]
+ScoresByPoint = Mapping[CurvePoint, Mapping[str, CurveScores]]
 
 
 def curve(scores_by_point: ScoresByPoint, models: Sequence[str]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from assets.models.common import flags
 from benchmarks.learning_curve.chain import COHORTS, FRESH, ROOT, environment, layout_of, settings
-from benchmarks.learning_curve.plan import Point
+from benchmarks.learning_curve.plan import CurvePoint
 from nest_model.options import FineTuningOptions
 from schemas.errors import NestError
 
@@ -19,7 +19,7 @@ def predictions_path(folder: Path, key: str, cohort: str) -> Path:
     return folder / FRESH / key[:16] / cohort / "predictions.parquet"
 
 
-def train(point: Point, folder: Path, key: str) -> None:
+def train(point: CurvePoint, folder: Path, key: str) -> None:
     """Fine-tune from fresh weights on each cohort; skip finished trainings and resume interrupted ones.
 
     Raises:
@@ -46,7 +46,7 @@ def _is_done(folder: Path) -> bool:
     return any((folder / "model" / name).exists() for name in ("metrics.json", "not_trainable.json"))
 
 
-def _finetune(point: Point, folder: Path, cohort: str, extra_flags: dict[str, str | Path]) -> int:
+def _finetune(point: CurvePoint, folder: Path, cohort: str, extra_flags: dict[str, str | Path]) -> int:
     """Run the command and return its exit status."""
     layout = layout_of(folder)
     options = FineTuningOptions.from_text(settings().get("NEST_FINETUNING", ""))

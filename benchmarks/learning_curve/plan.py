@@ -13,7 +13,7 @@ _FIXED_SECONDS, _SECONDS_A_PATIENT = 300.0, 0.2
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """One run: a number of patients, generated and trained on with one seed."""
 
     size: int
@@ -33,7 +33,7 @@ def expected_seconds(size: int) -> float:
     return _FIXED_SECONDS + _SECONDS_A_PATIENT * size
 
 
-def plan(sizes: Sequence[int], seeds: Sequence[int], hours: float) -> list[Point]:
+def plan(sizes: Sequence[int], seeds: Sequence[int], hours: float) -> list[CurvePoint]:
     """Return the runs that fit into the hours: every size with the first seed, then every size with the next.
 
     While they do not fit, the size with the greatest total cost loses its last seed; each size keeps at least one.
@@ -54,7 +54,7 @@ def plan(sizes: Sequence[int], seeds: Sequence[int], hours: float) -> list[Point
             )
         counts[costliest] -= 1
     return [
-        Point(size, seed)
+        CurvePoint(size, seed)
         for place, seed in enumerate(seeds)
         for size, count in counts.items()
         if place < count

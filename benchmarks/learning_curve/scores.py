@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from benchmarks.learning_curve import fresh
 from benchmarks.learning_curve.chain import COHORTS, FRESH, data_version, layout_of
-from benchmarks.learning_curve.plan import Point
+from benchmarks.learning_curve.plan import CurvePoint
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import Predictions, read_predictions
 from nest_model.evaluation.bootstrap import Resamples, weighted_auroc
@@ -54,12 +54,12 @@ class CurveScores(BaseModel):
         return set(self.tasks) == set(COHORTS)
 
 
-def path_of(folder: Path, point: Point, model: str) -> Path:
+def path_of(folder: Path, point: CurvePoint, model: str) -> Path:
     """Return the path of the scores of one model at one point."""
     return folder / f"{point.name}_{model}.json"
 
 
-def read_scores(folder: Path, point: Point, models: Mapping[str, str]) -> dict[str, CurveScores]:
+def read_scores(folder: Path, point: CurvePoint, models: Mapping[str, str]) -> dict[str, CurveScores]:
     """Return the valid scores by model: those with the current key and, all of them, of the same data.
 
     Args:
@@ -82,7 +82,7 @@ def _read(path: Path) -> CurveScores | None:
 
 
 def write_scores(
-    folder: Path, run_folder: Path, point: Point, models: Mapping[str, str], *, seconds: float | None
+    folder: Path, run_folder: Path, point: CurvePoint, models: Mapping[str, str], *, seconds: float | None
 ) -> None:
     """Score these models' predictions for a run's test rows, and write a file for each model."""
     data = data_version(layout_of(run_folder))

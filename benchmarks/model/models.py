@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.model.cores.dense import Explicit, MemoryEfficient
-from benchmarks.model.cores.longformer import Longformer, LongformerAttention
-from benchmarks.model.cores.nystromformer import Nystromformer
-from benchmarks.model.cores.performer import Performer
+from benchmarks.model.cores.longformer import AnchorAttention, LongformerCore
+from benchmarks.model.cores.nystromformer import NystromformerCore
+from benchmarks.model.cores.performer import PerformerCore
 from benchmarks.model.sizes import Sizes
 from nest_model.data.packed import PackedBatch
 from nest_model.model.layers import Attention, EncoderBlock, rotation
@@ -68,10 +68,10 @@ MODELS = {
     "bert": Entry("BERT", "N²", lambda sizes: FlatModel(sizes, Explicit)),
     "bert_mea": Entry("BERT, memory-efficient", "N²", lambda sizes: FlatModel(sizes, MemoryEfficient)),
     "longformer": Entry(
-        "Longformer", "N w + N m", lambda sizes: FlatModel(sizes, Longformer, LongformerAttention)
+        "Longformer", "N w + N m", lambda sizes: FlatModel(sizes, LongformerCore, AnchorAttention)
     ),
-    "performer": Entry("Performer", "N r", lambda sizes: FlatModel(sizes, Performer)),
-    "nystromformer": Entry("Nyströmformer", "N m", lambda sizes: FlatModel(sizes, Nystromformer)),
+    "performer": Entry("Performer", "N r", lambda sizes: FlatModel(sizes, PerformerCore)),
+    "nystromformer": Entry("Nyströmformer", "N m", lambda sizes: FlatModel(sizes, NystromformerCore)),
     "nest": Entry("NEST", "N n + m²", _nest),
 }
 

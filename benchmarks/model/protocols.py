@@ -12,7 +12,7 @@ from nest_model.model.cross_entropy import Targets, cross_entropy_sum
 
 
 @dataclass(frozen=True)
-class Protocol:
+class TimingProtocol:
     """The precision, whether there is a backward pass, and which rows the head is applied to."""
 
     words: str
@@ -46,18 +46,20 @@ class Protocol:
 
 
 PROTOCOLS = {
-    "A": Protocol("forward, no gradient, bf16, logits of all rows", torch.bfloat16, torch.bfloat16, False),
-    "B": Protocol(
+    "A": TimingProtocol(
+        "forward, no gradient, bf16, logits of all rows", torch.bfloat16, torch.bfloat16, False
+    ),
+    "B": TimingProtocol(
         "forward and backward, bf16 autocast, loss on all rows", torch.float32, torch.bfloat16, True
     ),
-    "C": Protocol(
+    "C": TimingProtocol(
         "forward and backward, bf16 autocast, loss on 20 % of the rows",
         torch.float32,
         torch.bfloat16,
         True,
         reads_all=False,
     ),
-    "D": Protocol(
+    "D": TimingProtocol(
         "forward and backward, fp32 without TF32, loss on all rows", torch.float32, torch.float32, True
     ),
 }

@@ -121,7 +121,7 @@ def _measure(
 ) -> Iterator[dict[str, Any]]:
     for name in options.systems:
         for stage in systems()[name].stages:
-            step = Step.of(name, stage, options, fabric, patients)
+            step = PretrainingStep.of(name, stage, options, fabric, patients)
             try:
                 yield step.measure(options.steps)
             except torch.OutOfMemoryError:
@@ -132,7 +132,7 @@ def _measure(
 
 
 @dataclass
-class Step:
+class PretrainingStep:
     """A stage of a system's pretraining, step by step."""
 
     system: str
@@ -151,7 +151,7 @@ class Step:
         options: argparse.Namespace,
         fabric: Fabric,
         patients: PretrainingPatients,
-    ) -> "Step":
+    ) -> "PretrainingStep":
         """Prepare the encoder, its objective and its optimiser as a pretraining does."""
         recipe = pretraining_recipe(options.model, system).on_device(fabric.device.type)
         recipe = recipe.with_changes(row_budget=options.row_budget)

@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from benchmarks.simulation.encoders import ARRANGEMENTS
 from nest_model.report import figures
 
-Row = Mapping[str, Any]  # of study.summary
+SummaryRow = Mapping[str, Any]  # of study.summary
 HEADS = ("codes", "σ", "L", "interleaved R²", "sequential R²", "gap", "interleaved wins")
 _LOOKS = {"interleaved": figures.MODEL_STYLES["nest"], "sequential": figures.MODEL_STYLES["lightgbm"]}
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))  # by depth, the deepest first
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[SummaryRow]) -> str:
     """Return the rows as Markdown: means, with the lowest and the highest seed in brackets."""
     lines = [f"| {' | '.join(HEADS)} |", "|---|" + "--:|" * (len(HEADS) - 1)]
     for row in rows:
@@ -39,7 +39,7 @@ def _with_range(values: Sequence[float], form: str) -> str:
 
 
 @figures.styled
-def figure(rows: Sequence[Row]) -> Figure:
+def figure(rows: Sequence[SummaryRow]) -> Figure:
     """Draw R² over σ, a panel for each distribution of codes, a line for each arrangement and depth."""
     canvas = Figure(figsize=(8.4, 3.6), layout="constrained")
     worlds = list(dict.fromkeys(row["codes"] for row in rows))
@@ -53,7 +53,7 @@ def figure(rows: Sequence[Row]) -> Figure:
     return canvas
 
 
-def _lines(axes: Axes, rows: Sequence[Row]) -> None:
+def _lines(axes: Axes, rows: Sequence[SummaryRow]) -> None:
     """Draw a line for each arrangement and depth, the deepest filled; whiskers span the lowest to the highest seed."""
     noises = sorted({row["noise"] for row in rows})
     depths = sorted({row["layers"] for row in rows}, reverse=True)

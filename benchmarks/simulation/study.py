@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.simulation.encoders import ARRANGEMENTS, ReadoutRows
 from benchmarks.simulation.outcome import CONCENTRATIONS
-from benchmarks.simulation.trial import Trial, score
+from benchmarks.simulation.trial import SimulationTrial, score
 from nest_model.training.device import launch_fabric
 from nest_model.training.stop import die_with_parent
 from nest_model.training.telemetry import Progress, Telemetry
@@ -25,17 +25,19 @@ NOISE = 0.5
 _step_queue: "Queue[int]"  # in a worker: receives the number of steps done
 
 
-def plan(layers: Sequence[int], sweep: Sequence[float], readout_rows: ReadoutRows, seeds: int) -> list[Trial]:
+def plan(
+    layers: Sequence[int], sweep: Sequence[float], readout_rows: ReadoutRows, seeds: int
+) -> list[SimulationTrial]:
     """Return the trials of both arrangements: every depth at σ 0.5, then the sweep's σ at the smallest depth."""
     levels = [*product([NOISE], layers), *product(sweep, [min(layers)])]
     parts = product(range(seeds), levels, CONCENTRATIONS, ARRANGEMENTS)
     return [
-        Trial(codes, noise, depth, arrangement, readout_rows, seed)
+        SimulationTrial(codes, noise, depth, arrangement, readout_rows, seed)
         for seed, (noise, depth), codes, arrangement in parts
     ]
 
 
-def run(trials: Sequence[Trial], steps: int, telemetry: Telemetry, *, workers: int) -> list[float]:
+def run(trials: Sequence[SimulationTrial], steps: int, telemetry: Telemetry, *, workers: int) -> list[float]:
     """Return R² of each trial; each runs on one thread, so that the result does not depend on workers or cores.
 
     Raises:
@@ -60,7 +62,7 @@ def run(trials: Sequence[Trial], steps: int, telemetry: Telemetry, *, workers: i
         pool.shutdown(cancel_futures=True)
 
 
-def summary(trials: Sequence[Trial], scores: Sequence[float]) -> list[dict[str, Any]]:
+def summary(trials: Sequence[SimulationTrial], scores: Sequence[float]) -> list[dict[str, Any]]:
     """Return a row for each distribution and depth: R² of each arrangement and the gap, as lists over the seeds.
 
     The gap is R² of the interleaved less that of the sequential arrangement with the same seed.
@@ -84,11 +86,11 @@ def _start(step_queue: "Queue[int]") -> None:
     _step_queue = step_queue
 
 
-def _score(trial: Trial, steps: int) -> float:
+def _score(trial: SimulationTrial, steps: int) -> float:
     return score(trial, steps, _step_queue.put)
 
 
-def _record_trial(telemetry: Telemetry, trial: Trial, future: "Future[float]") -> None:
+def _record_trial(telemetry: Telemetry, trial: SimulationTrial, future: "Future[float]") -> None:
     if not future.cancelled() and not future.exception():
         telemetry.write("trial", **asdict(trial), r2=future.result())
 

@@ -16,7 +16,7 @@ from schemas.tables.vocab import SPECIALS
 
 
 @dataclass(frozen=True)
-class Trial:
+class SimulationTrial:
     """The settings of a trial; trials that differ only in `arrangement` have the same data and initial weights."""
 
     codes: str  # a key of outcome.CONCENTRATIONS
@@ -34,7 +34,7 @@ OPTIMISED = Recipe(
 HELD_OUT = 8_192  # patients on which R² is measured
 
 
-def regressor(trial: Trial) -> Regressor:
+def regressor(trial: SimulationTrial) -> Regressor:
     """Return the initial model; its vocabulary is unused, since events are given as rows."""
     torch.manual_seed(trial.seed)
     vocab_size = len(SPECIALS) + CODES
@@ -42,7 +42,7 @@ def regressor(trial: Trial) -> Regressor:
     return Regressor(trial.arrangement, trial.pooled, config)
 
 
-def score(trial: Trial, steps: int, advance: Callable[[int], None] = lambda steps: None) -> float:
+def score(trial: SimulationTrial, steps: int, advance: Callable[[int], None] = lambda steps: None) -> float:
     """Return R² on held-out patients after a number of steps; call `advance` after each."""
     seeds = np.random.SeedSequence(trial.seed).spawn(3)
     codebook, training, held_out = (np.random.default_rng(seed) for seed in seeds)

@@ -42,7 +42,7 @@ from schemas.io.outputs import remove_outputs, write_json, write_text
 from schemas.suppress import SMALLEST_SHOWN, is_small, suppress_count
 from schemas.tables.labels import WITHOUT_CLASSES, Task
 
-Counts = Literal["plain", "windows"]
+CountFeatures = Literal["plain", "windows"]
 
 RARE = f"a code of under {SMALLEST_SHOWN} patients"
 """A column's name in `config.json` and in figures where its code would disclose few patients."""
@@ -57,7 +57,7 @@ def run(
     predictions: Path,
     seed: int,
     telemetry: Telemetry,
-    counts: Counts = "plain",
+    counts: CountFeatures = "plain",
     labelled_share: float = 1.0,
 ) -> dict[str, float | None] | None:
     """Tune, fit and score one task; write its folder and the predictions of every split.
@@ -122,7 +122,7 @@ def run(
 
 
 def _features(
-    labels: Labels, seqsets: SeqSets, selection: Selection, tokens: list[str], counts: Counts
+    labels: Labels, seqsets: SeqSets, selection: Selection, tokens: list[str], counts: CountFeatures
 ) -> tuple[sparse.csr_matrix, list[str]]:
     """Return the features of every row, f32 [rows, columns], and the names of their columns."""
     features, names = count_features(seqsets, selection, len(tokens)), feature_names(tokens)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from nest_model.config import Readout
 from nest_model.data.labels import Labels, untrainable_reason, write_scores
 from nest_model.data.predictions import WITHOUT_PRETRAINING, probe_predictions
 from nest_model.data.seqsets import SeqSets
@@ -46,7 +47,6 @@ from schemas.io.outputs import remove_outputs, write_json
 log = logging.getLogger("nest")
 
 Start = Literal["pretrained", "fresh"]
-Readout = Literal["cls", "history", "mean_pool"]
 
 
 def finetune_seeds(

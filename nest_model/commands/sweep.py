@@ -45,7 +45,7 @@ OF_THE_LOSS = frozenset(
 
 
 @dataclass(frozen=True)
-class Point:
+class GridPoint:
     """One point of a grid: its values as text, and the options of its training."""
 
     values: Mapping[str, str]
@@ -57,7 +57,7 @@ class Point:
         return ",".join(f"{name}={value}" for name, value in self.values.items())
 
 
-def points_of(grid: str, common_options: str, kind: type[Options]) -> list[Point]:
+def points_of(grid: str, common_options: str, kind: type[Options]) -> list[GridPoint]:
     """Return every combination of a grid's values.
 
     Args:
@@ -82,7 +82,7 @@ def points_of(grid: str, common_options: str, kind: type[Options]) -> list[Point
     if not 2 <= len(combinations) <= MOST_POINTS:
         raise NestError(f"grid: it has {len(combinations):,} points; a sweep takes 2 to {MOST_POINTS}.")
     return [
-        Point(
+        GridPoint(
             point,
             kind.from_text(
                 f"{' '.join(f'{name}={value}' for name, value in point.items())} {common_options}"
@@ -119,7 +119,7 @@ def sweep_pretrainings(
         assert isinstance(point.options, PretrainingOptions)
         changes[point.name] = point.options.changes(preset)  # contradictions show before the first training
 
-    def train(point: Point, folder: Path) -> None:
+    def train(point: GridPoint, folder: Path) -> None:
         pretrain(
             seqset=seqset, subjects=subjects, vocab=vocab, out=folder, model=preset, position=None, seed=seed,
             runtime=_runtime(runtime, folder), recipe={**recipe, **point.options.recipe}, key=key,
@@ -151,7 +151,7 @@ def sweep_finetunings(
         raise InputError(f"{labels}: these labels cannot be learnt at any point: {reason}.")
     by_loss = read_task(labels).label_type in WITHOUT_CLASSES
 
-    def train(point: Point, folder: Path) -> None:
+    def train(point: GridPoint, folder: Path) -> None:
         options = point.options
         assert isinstance(options, FineTuningOptions)
         finetune(
@@ -177,9 +177,9 @@ def _runtime(runtime: Runtime, folder: Path) -> Runtime:
 
 
 def _sweep(
-    points: list[Point],
+    points: list[GridPoint],
     out: Path,
-    train: Callable[[Point, Path], None],
+    train: Callable[[GridPoint, Path], None],
     *,
     metric: str,
     smaller_is_better: bool,
@@ -237,5 +237,5 @@ def _shown(score: float | None, failure: str | None) -> str:
     return "the loss was not finite" if failure else "–" if score is None else f"{score:.4f}"
 
 
-def _mark(point: Point, best: str) -> str:
+def _mark(point: GridPoint, best: str) -> str:
     return "best" if point.name == best else ""

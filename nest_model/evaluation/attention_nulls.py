@@ -30,7 +30,7 @@ from nest_model.model.encoder import Encoder
 from nest_model.options import BLOCKS
 from schemas.suppress import SMALLEST_SHOWN
 
-Model = TypeVar("Model", bound=Encoder)
+AnyEncoder = TypeVar("AnyEncoder", bound=Encoder)
 
 DRAWS = 5
 """How many times untrained weights are drawn."""
@@ -76,7 +76,7 @@ def attention_beside_nulls(
     }
 
 
-def untrained_like(model: Model, seed: int) -> Model:
+def untrained_like(model: AnyEncoder, seed: int) -> AnyEncoder:
     """Return a freshly initialized model of the same config, without touching torch's global random generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

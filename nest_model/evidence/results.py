@@ -12,7 +12,7 @@ from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine, score
 from nest_model.evidence.costs import Costs
 from nest_model.evidence.paper import PAPER
-from nest_model.evidence.rows import Names, Row
+from nest_model.evidence.rows import EvidenceAssets, EvidenceRow
 from nest_model.evidence.statistics import bootstrap_p, holm, seeds_p
 from nest_model.evidence.trainings import PRETRAINING, events_left_out, trials
 from nest_model.report.histograms import histograms
@@ -31,9 +31,9 @@ FROZEN = "nest"
 COMPARED = ("auroc", "average_precision")
 
 
-def evidence(layout: Layout, rows: Sequence[Row], tasks: Sequence[str]) -> dict[str, Any]:
+def evidence(layout: Layout, rows: Sequence[EvidenceRow], tasks: Sequence[str]) -> dict[str, Any]:
     """Return the content of the page: rows, and by task the cells; a cell without scores has a reason."""
-    names = Names(layout.source)
+    names = EvidenceAssets(layout.source)
     by_task = {
         task: _task(layout, names, [row for row in rows if task in row.tasks(tasks)], task) for task in tasks
     }
@@ -52,7 +52,7 @@ def evidence(layout: Layout, rows: Sequence[Row], tasks: Sequence[str]) -> dict[
     }
 
 
-def _bins(layout: Layout, names: Names) -> dict[str, Any]:
+def _bins(layout: Layout, names: EvidenceAssets) -> dict[str, Any]:
     """Return the bars of the shards' histograms; empty without their card."""
     card = _card(layout.of_source, names, f"{names.source}_seqset")
     return histograms(card.counts) if card else {}
@@ -68,8 +68,8 @@ def _attention(layout: Layout, by_task: Mapping[str, Any]) -> dict[str, Any]:
 
 def _trials(
     layout: Layout,
-    names: Names,
-    rows: Sequence[Row],
+    names: EvidenceAssets,
+    rows: Sequence[EvidenceRow],
     pretrained_rows: Collection[str],
     by_task: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
@@ -88,7 +88,7 @@ def _trials(
     return lines
 
 
-def _row(layout: Layout, names: Names, row: Row, costs: Costs) -> dict[str, Any]:
+def _row(layout: Layout, names: EvidenceAssets, row: EvidenceRow, costs: Costs) -> dict[str, Any]:
     """Return what is said of a row whatever the task: what it is, what it costs, what its pretraining learnt."""
     about: dict[str, Any] = {"name": row.name, "title": row.title, "about": row.about, "part": row.part}
     if row.share is not None:
@@ -100,7 +100,7 @@ def _row(layout: Layout, names: Names, row: Row, costs: Costs) -> dict[str, Any]
     return about | sizes | {"pretraining": pretraining}
 
 
-def _pretraining(layout: Layout, names: Names, row: Row) -> dict[str, Any]:
+def _pretraining(layout: Layout, names: EvidenceAssets, row: EvidenceRow) -> dict[str, Any]:
     """Return what a row's pretraining learnt, or why there is none; empty where another row has the pretraining."""
     if not (row.is_pretrained_anew or row.name == REFERENCE):
         return {}
@@ -111,13 +111,13 @@ def _pretraining(layout: Layout, names: Names, row: Row) -> dict[str, Any]:
     return Judgement.read(layout.model(name)).model_dump()
 
 
-def _card(layout: Layout, names: Names, asset: str) -> StepCard | None:
+def _card(layout: Layout, names: EvidenceAssets, asset: str) -> StepCard | None:
     """Return the card of an asset's step; None if it was not made, or is being made."""
     step = step_of(asset, names.source)
     return StepCard.read(layout.cards, step) if (layout.cards / f"{step}.card.json").exists() else None
 
 
-def _task(layout: Layout, names: Names, rows: Sequence[Row], task: str) -> dict[str, Any]:
+def _task(layout: Layout, names: EvidenceAssets, rows: Sequence[EvidenceRow], task: str) -> dict[str, Any]:
     """Return the cells of one task, scored on the same rows, classes and resamples."""
     models: dict[str, Predictions] = {}
     frozen: dict[str, Predictions] = {}
@@ -174,7 +174,7 @@ def _read(file: Path, of_model: Path | None = None) -> Predictions:
     return read_all_seeds(file, {seed: path for seed, path in further.items() if is_written(path)}, SPLIT)
 
 
-def _reason(layout: Layout, names: Names, name: str) -> str | None:
+def _reason(layout: Layout, names: EvidenceAssets, name: str) -> str | None:
     """Return why a cell has no scores; None if it has."""
     card = _card(layout, names, name)
     if card is None:

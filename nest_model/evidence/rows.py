@@ -28,7 +28,7 @@ OWN: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Row:
+class EvidenceRow:
     """One line of the table."""
 
     name: str
@@ -111,17 +111,17 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Names:
+class EvidenceAssets:
     """The assets of a source's evidence, which are also the folders of their models."""
 
     source: str
 
-    def pretrained(self, row: Row) -> str:
+    def pretrained(self, row: EvidenceRow) -> str:
         """Return the asset of the pretraining a row starts from."""
         own = row.name if row.is_pretrained_anew else row.pretrained_as
         return f"{self.source}_evidence_{own}" if own else f"{self.source}_nest"
 
-    def cell(self, row: Row, task: str) -> str:
+    def cell(self, row: EvidenceRow, task: str) -> str:
         """Return the asset of a row's cell."""
         if row.model_of_cohort:
             return f"{task}_{row.model_of_cohort}"
@@ -132,7 +132,7 @@ MLM_ONLY = MappingProxyType({"msm-weight": "0", "own-set-weight": "0"})
 
 
 FINETUNED_OTHERWISE = tuple(
-    Row(name, title, about, part="finetuning", finetuning=flags)
+    EvidenceRow(name, title, about, part="finetuning", finetuning=flags)
     for name, title, about, flags in (
         (
             "linear_probe",
@@ -165,7 +165,9 @@ FINETUNED_OTHERWISE = tuple(
 """The paper's group A: one pretrained NEST, fine-tuned in several ways."""
 
 BUILT_OTHERWISE = tuple(
-    Row(f"{name}{suffix}", f"{title}{words}", about, part="pretraining", pretraining=flags, layers=layers)
+    EvidenceRow(
+        f"{name}{suffix}", f"{title}{words}", about, part="pretraining", pretraining=flags, layers=layers
+    )
     for name, title, about, flags in (
         (
             "mean_pool",
@@ -183,9 +185,9 @@ SHARES = (0.01, 0.05, 0.10, 0.25, 0.50)
 """The shares of the labelled patients, beside all of them, of the curve over labels."""
 
 
-def _with_labels(share: float, name: str, title: str, about: str, **fields: Any) -> Row:
+def _with_labels(share: float, name: str, title: str, about: str, **fields: Any) -> EvidenceRow:
     """Return the row of a model that learns from a share of the labelled patients."""
-    return Row(
+    return EvidenceRow(
         f"labels_{100 * share:02.0f}_{name}",
         f"{title}, {share:.0%} of labels",
         f"{about} It learns from the labels of {share:.0%} of the training and validation patients.",
@@ -216,7 +218,7 @@ FEWER_LABELS = tuple(
 """How many labels a model needs before it beats counting."""
 
 FEWER_PATIENTS = tuple(
-    Row(
+    EvidenceRow(
         f"patients_{100 * share:02.0f}_nest",
         f"NEST, pretrained on {share:.0%} of the patients",
         f"NEST pretrained on {share:.0%} of the training and validation patients, in as many steps as on all; its "
@@ -231,7 +233,7 @@ FEWER_PATIENTS = tuple(
 """What more patients to pretrain on are worth."""
 
 POSITIONS = tuple(
-    Row(f"positions_{name}", title, about, part="pretraining", pretraining=flags, is_default=False)
+    EvidenceRow(f"positions_{name}", title, about, part="pretraining", pretraining=flags, is_default=False)
     for name, title, about, flags in (
         ("index", "Sets by index", "Sets have positions by their number.", {"position": "index"}),
         (
@@ -259,7 +261,7 @@ POSITIONS = tuple(
 
 STUDY = {"layers": "3", "epochs": "10", "own-set-weight": "0"}
 OBJECTIVES = tuple(
-    Row(f"objective_{name}", title, about, part="objectives", pretraining=STUDY | flags)
+    EvidenceRow(f"objective_{name}", title, about, part="objectives", pretraining=STUDY | flags)
     for name, title, about, flags in (
         ("msm", "MSM alone", "Three layers, ten epochs; sets alone are masked.", {"mlm-weight": "0"}),
         ("mlm", "MLM alone", "Three layers, ten epochs; tokens alone are masked.", {"msm-weight": "0"}),
@@ -269,30 +271,32 @@ OBJECTIVES = tuple(
 """The paper's study of MSM, judged by how well a masked set is predicted."""
 
 
-def all_rows() -> tuple[Row, ...]:
+def all_rows() -> tuple[EvidenceRow, ...]:
     """Return every row in the order of the page."""
     others = [
-        Row(name, system.title, system.about, system=name, pretraining=OWN, is_default=system.is_default)
+        EvidenceRow(
+            name, system.title, system.about, system=name, pretraining=OWN, is_default=system.is_default
+        )
         for name, system in systems().items()
         if name != "nest"
     ]
     return (
-        Row("nest", "NEST", systems()["nest"].about, model_of_cohort="nest"),
-        Row(
+        EvidenceRow("nest", "NEST", systems()["nest"].about, model_of_cohort="nest"),
+        EvidenceRow(
             "nest_mlm",
             "NEST, MLM alone",
             "NEST pretrained to guess masked tokens alone.",
             pretraining=MLM_ONLY,
         ),
         *others,
-        Row(
+        EvidenceRow(
             "lightgbm",
             "LightGBM, counts",
             "Boosted trees on counts of every token in the index set and before it.",
             system=None,
             model_of_cohort="lightgbm",
         ),
-        Row(
+        EvidenceRow(
             "lightgbm_windows",
             "LightGBM, windows",
             "Boosted trees on counts of every token in windows of time before the prediction, up to 1, 7, 30, 365 and "
@@ -309,14 +313,14 @@ def all_rows() -> tuple[Row, ...]:
     )
 
 
-def rows_by_name() -> dict[str, Row]:
+def rows_by_name() -> dict[str, EvidenceRow]:
     """Return every row by its name."""
     return {row.name: row for row in all_rows()}
 
 
 def clashes(cohorts: Sequence[str]) -> list[str]:
     """Return the cohorts of which a cell would have the name of another cohort's cell, or of a pretraining."""
-    rows, names = all_rows(), Names("mimic")
+    rows, names = all_rows(), EvidenceAssets("mimic")
     owners = {names.pretrained(row): "" for row in rows}
     doubtful: list[str] = []
     for cohort in cohorts:

@@ -15,7 +15,7 @@ from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import SPLIT
 from nest_model.evaluation.metrics import score as score_predictions
 from nest_model.few_shot.draws import draws_of, shots
-from nest_model.few_shot.systems import SYSTEMS, TITLES, FineTune, Task, finetuned
+from nest_model.few_shot.systems import SYSTEMS, TITLES, FewShotTask, FineTune, finetuned
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError
 from schemas.io.outputs import write_json, write_text
@@ -66,7 +66,7 @@ def run(
                 f"few-shot: system '{name}' is unknown{near_name(name, known_systems)}; choose from "
                 f"{', '.join(known_systems)}."
             )
-    task = Task(table, labels, SeqSets.read(seqset), vocab, pretrained_model, fabric, seed, telemetry)
+    task = FewShotTask(table, labels, SeqSets.read(seqset), vocab, pretrained_model, fabric, seed, telemetry)
     curves = {
         name: _curve(task, known_systems[name], [*shot_counts, None], draws, out / name) for name in systems
     }
@@ -90,8 +90,8 @@ def run(
 
 
 def _curve(
-    task: Task,
-    system: Callable[[Task, Labels, bool, Path], np.ndarray],
+    task: FewShotTask,
+    system: Callable[[FewShotTask, Labels, bool, Path], np.ndarray],
     shot_counts: Sequence[int | None],
     draws: int,
     folder: Path,

@@ -48,7 +48,7 @@ FineTune = Callable[[Path, Path, Path], None]
 
 
 @dataclass(frozen=True)
-class Task:
+class FewShotTask:
     """A task's rows and what models read of them, computed once for all draws."""
 
     table: Labels  # of the training, validation and test rows
@@ -103,7 +103,7 @@ def _keys(labels: Labels) -> list[tuple[int, int, int]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def frozen(task: Task, sample: Labels, is_whole: bool, folder: Path) -> np.ndarray:
+def frozen(task: FewShotTask, sample: Labels, is_whole: bool, folder: Path) -> np.ndarray:
     """Return probabilities of a logistic regression on the frozen encoder's vectors."""
     vectors = task.vectors[task.places(sample)]
     options = {} if is_whole else {"strengths": STRENGTHS}
@@ -111,7 +111,7 @@ def frozen(task: Task, sample: Labels, is_whole: bool, folder: Path) -> np.ndarr
     return probe.probabilities(vectors, sample.task)[:, 0]
 
 
-def logistic(task: Task, sample: Labels, is_whole: bool, folder: Path) -> np.ndarray:
+def logistic(task: FewShotTask, sample: Labels, is_whole: bool, folder: Path) -> np.ndarray:
     """Return probabilities of a logistic regression on counts."""
     options = {} if is_whole else {"strengths": STRENGTHS}
     fit = fit_logistic(
@@ -120,7 +120,7 @@ def logistic(task: Task, sample: Labels, is_whole: bool, folder: Path) -> np.nda
     return fit.probability[:, 0]
 
 
-def lightgbm(task: Task, sample: Labels, is_whole: bool, folder: Path) -> np.ndarray:
+def lightgbm(task: FewShotTask, sample: Labels, is_whole: bool, folder: Path) -> np.ndarray:
     """Return probabilities of boosted trees on counts; with few rows a leaf may hold one."""
     features = task.counts[task.places(sample)]
     rows = int(np.count_nonzero(sample.split == "train"))
@@ -130,10 +130,10 @@ def lightgbm(task: Task, sample: Labels, is_whole: bool, folder: Path) -> np.nda
     return boosting.probabilities(model.boosters, features)[:, 0]
 
 
-def finetuned(finetune: FineTune) -> Callable[[Task, Labels, bool, Path], np.ndarray]:
+def finetuned(finetune: FineTune) -> Callable[[FewShotTask, Labels, bool, Path], np.ndarray]:
     """Return the system that fine-tunes the pretrained model on each draw, in a folder of its own."""
 
-    def probability(task: Task, sample: Labels, is_whole: bool, folder: Path) -> np.ndarray:
+    def probability(task: FewShotTask, sample: Labels, is_whole: bool, folder: Path) -> np.ndarray:
         schema = labels_schema("bool")
         table = pq.read_table(task.file, columns=schema.names).take(pa.array(task.places(sample)))
         labels = folder / "labels.parquet"
@@ -147,7 +147,7 @@ def finetuned(finetune: FineTune) -> Callable[[Task, Labels, bool, Path], np.nda
     return probability
 
 
-SYSTEMS: Mapping[str, Callable[[Task, Labels, bool, Path], np.ndarray]] = {
+SYSTEMS: Mapping[str, Callable[[FewShotTask, Labels, bool, Path], np.ndarray]] = {
     "frozen": frozen,
     "lightgbm": lightgbm,
     "logistic": logistic,

@@ -18,9 +18,9 @@ from nest_model.data.locations import ShardRows
 from nest_model.data.packed import micro_batches
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.bert_masking import mask_rows
-from nest_model.next_set.bert_model import Batch, BertModel, Guesses
+from nest_model.next_set.bert_model import BertBatch, BertModel, Guesses
 from nest_model.next_set.bert_options import BertOptions
-from nest_model.next_set.bert_rows import FIRST, ProductTokens, Rows, latest, rows_of
+from nest_model.next_set.bert_rows import FIRST, BertRows, ProductTokens, latest, rows_of
 from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking, TieOrder
 from nest_model.next_set.system import Recommender, Tools
@@ -38,10 +38,10 @@ log = logging.getLogger("nest")
 
 ROWS_AT_ONCE = 16_384
 LOGITS_AT_ONCE = 1 << 24
-Readout = Literal["cls", "mask"]
+BertReadout = Literal["cls", "mask"]
 
 
-class Bert(Recommender):
+class BertRecommender(Recommender):
     """A trained BERT that ranks every product with a token."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Bert(Recommender):
             block = rows.take(np.arange(first, min(first + users, len(rows))))
             for run in micro_batches(block.lengths, ROWS_AT_ONCE):
                 part = block.take(np.arange(run.start, run.stop))
-                batch = Batch.of(part, self._fabric.device)
+                batch = BertBatch.of(part, self._fabric.device)
                 ends = torch.stack([batch.offsets[:-1], batch.offsets[1:] - 1], dim=1).flatten()
                 with torch.no_grad(), self._fabric.autocast():
                     states = self.model.states(batch, ends)
@@ -107,7 +107,7 @@ class Bert(Recommender):
 
 def fit_bert(
     data: LearningData, validation: Questions | None, options: BertOptions, seed: int, tools: Tools
-) -> Bert:
+) -> BertRecommender:
     """Train BERT on the training users and keep the epoch with the best NDCG on the validation users.
 
     Args:
@@ -128,7 +128,7 @@ def fit_bert(
     torch.manual_seed(seed)
     lines = np.bincount(corpus.items[is_token], minlength=corpus.products)[tokens.item_of_token]
     model = BertModel(options, torch.from_numpy(lines / lines.sum()).float()).to(fabric.device)
-    bert = Bert(model, tokens, data, options, fabric)
+    bert = BertRecommender(model, tokens, data, options, fabric)
     bert.log_cut(corpus)
     rows = rows_of(latest(corpus, options.max_tokens - 2), tokens, with_query=False)
     has_token = np.bincount(rows.user_of_row, rows.tokens >= FIRST, minlength=len(rows)) > 0
@@ -159,7 +159,7 @@ def fit_bert(
 class MicroBatch:
     """A part of a step."""
 
-    batch: Batch
+    batch: BertBatch
     guesses: Guesses
     weight: float  # of each target; 0 for a dummy that keeps ranks in step
 
@@ -171,7 +171,12 @@ class BertTask:
     fresh_weights: Iterable[nn.Parameter] = ()
 
     def __init__(
-        self, bert: Bert, rows: Rows, validation: Questions | None, options: BertOptions, fabric: Fabric
+        self,
+        bert: BertRecommender,
+        rows: BertRows,
+        validation: Questions | None,
+        options: BertOptions,
+        fabric: Fabric,
     ) -> None:
         self._bert, self._rows, self._options, self._fabric = bert, rows, options, fabric
         self._validation = None if validation is None else evenly_spread(validation)
@@ -195,7 +200,7 @@ class BertTask:
         for run, is_own in split_step(masked_rows.rows.lengths, self.row_budget, self._fabric):
             part = masked_rows.slice(run.start, run.stop)
             weight = is_own / len(masked_rows.target_tokens)
-            parts.append(MicroBatch(Batch.of(part.rows, device), Guesses.of(part, device), weight))
+            parts.append(MicroBatch(BertBatch.of(part.rows, device), Guesses.of(part, device), weight))
         return parts
 
     def losses(self, module: nn.Module, micro_batch: MicroBatch) -> dict[str, Tensor]:
@@ -231,7 +236,7 @@ class _NoStates(StateFolder):
 class BertBackbone:
     """A BERT trained on a shop, frozen, as the backbone of a hybrid; see `Backbone`."""
 
-    def __init__(self, bert: Bert, readout: Readout = "cls") -> None:
+    def __init__(self, bert: BertRecommender, readout: BertReadout = "cls") -> None:
         """Wrap a trained BERT.
 
         Args:
@@ -247,7 +252,7 @@ class BertBackbone:
         options: BertOptions,
         seed: int,
         tools: Tools,
-        readout: Readout = "cls",
+        readout: BertReadout = "cls",
     ) -> Self:
         """Train the BERT; see `fit_bert`."""
         return cls(fit_bert(data, validation, options, seed, tools), readout)

@@ -10,14 +10,14 @@ import numpy as np
 
 from nest_model.data.seqsets import offsets_of
 from nest_model.next_set.bert_options import Masking
-from nest_model.next_set.bert_rows import FIRST, MASK, Rows
+from nest_model.next_set.bert_rows import FIRST, MASK, BertRows
 
 
 @dataclass(frozen=True)
 class MaskedRows:
     """Rows whose targets are hidden, and the targets."""
 
-    rows: Rows
+    rows: BertRows
     target_rows: np.ndarray  # i64 [targets], ascending; the [MASK] row at which each is guessed
     target_tokens: np.ndarray  # i64 [targets]
 
@@ -25,7 +25,7 @@ class MaskedRows:
         """Return the users `first:end`."""
         first_row, end_row = self.rows.offsets[first], self.rows.offsets[end]
         part = slice(*np.searchsorted(self.target_rows, [first_row, end_row]))
-        rows = Rows(
+        rows = BertRows(
             self.rows.tokens[first_row:end_row],
             self.rows.positions[first_row:end_row],
             self.rows.offsets[first : end + 1] - first_row,
@@ -33,7 +33,7 @@ class MaskedRows:
         return type(self)(rows, self.target_rows[part] - first_row, self.target_tokens[part])
 
 
-def mask_rows(rows: Rows, masking: Masking, share: float, rng: np.random.Generator) -> MaskedRows:
+def mask_rows(rows: BertRows, masking: Masking, share: float, rng: np.random.Generator) -> MaskedRows:
     """Mask some lines of each user, or cut each history after a random basket and ask for that basket.
 
     Every user with a product that has a token has a target. A basket asked for leaves one [MASK], as in a query, and no
@@ -63,7 +63,7 @@ def mask_rows(rows: Rows, masking: Masking, share: float, rng: np.random.Generat
     hides = np.where(is_of_asking, is_of_question & is_first_asked, is_target)
     tokens = np.where(hides, MASK, rows.tokens)
     place = np.cumsum(is_kept) - 1
-    visible_rows = Rows(
+    visible_rows = BertRows(
         tokens[is_kept],
         rows.positions[is_kept],
         offsets_of(np.bincount(user[is_kept], minlength=users)),
@@ -72,7 +72,7 @@ def mask_rows(rows: Rows, masking: Masking, share: float, rng: np.random.Generat
 
 
 def _masked_lines(
-    rows: Rows, is_product: np.ndarray, share: float, rng: np.random.Generator, *, together: bool
+    rows: BertRows, is_product: np.ndarray, share: float, rng: np.random.Generator, *, together: bool
 ) -> np.ndarray:
     """Return the lines to mask, bool [rows]: those with a draw below `share`, and each user's lowest draw."""
     user = rows.user_of_row
@@ -89,7 +89,7 @@ def _masked_lines(
     return is_masked
 
 
-def _random_positions(rows: Rows, rng: np.random.Generator) -> np.ndarray:
+def _random_positions(rows: BertRows, rng: np.random.Generator) -> np.ndarray:
     """Return the position of the basket asked for of each user, i64 [users]: any but the first of several."""
     last = rows.positions[rows.offsets[1:] - 1]
     lowest = np.minimum(2, last)

@@ -14,12 +14,12 @@ from nest_model.model.cross_entropy import Targets, cross_entropy_sum
 from nest_model.model.layers import EncoderBlock, compute_dtype, initialise, rotation
 from nest_model.next_set.bert_masking import MaskedRows
 from nest_model.next_set.bert_options import BertOptions
-from nest_model.next_set.bert_rows import FIRST, Rows
+from nest_model.next_set.bert_rows import FIRST, BertRows
 from schemas.errors import NestError
 
 
 @dataclass(frozen=True)
-class Batch:
+class BertBatch:
     """Rows as tensors on a device."""
 
     tokens: Tensor  # i64 [rows]
@@ -27,7 +27,7 @@ class Batch:
     offsets: Tensor  # i64 [users + 1]
 
     @classmethod
-    def of(cls, rows: Rows, device: torch.device) -> Self:
+    def of(cls, rows: BertRows, device: torch.device) -> Self:
         """Copy rows to a device."""
         return cls(*(torch.from_numpy(array).to(device) for array in vars(rows).values()))
 
@@ -86,12 +86,12 @@ class BertModel(nn.Module):
         """The row of each product that output rows are compared with, [product tokens, d_model]."""
         return self.embedding.weight[FIRST:] if self.out is None else self.out
 
-    def forward(self, batch: Batch, guesses: Guesses) -> Tensor:
+    def forward(self, batch: BertBatch, guesses: Guesses) -> Tensor:
         """Return the sum of the targets' cross-entropies, in nats."""
         states = self.states(batch, guesses.rows)
         return cross_entropy_sum(states, self.output_table, self.bias, guesses.targets, in_chunks=True)
 
-    def states(self, batch: Batch, rows: Tensor) -> Tensor:
+    def states(self, batch: BertBatch, rows: Tensor) -> Tensor:
         """Return the output at these rows, i64 [any], ascending and distinct: [any, d_model]."""
         dtype = compute_dtype(self.embedding.weight)
         factors = rotation(batch.positions, self.d_head, self.embedding.weight.dtype)

@@ -4,13 +4,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from nest_model.next_set.system import Options
+from nest_model.next_set.system import NextBasketOptions
 
 Masking = Literal["item", "all_occurrences", "last_basket", "joint"]
 MASKINGS: tuple[Masking, ...] = ("item", "all_occurrences", "last_basket", "joint")
 
 
-class BertOptions(Options):
+class BertOptions(NextBasketOptions):
     d_model: int = Field(64, gt=0, description="Width of a row.")
     heads: int = Field(2, gt=0, description="Attention heads; their width, d_model / heads, must be even.")
     d_ff: int = Field(192, gt=0, description="Width of the feed-forward layer.")

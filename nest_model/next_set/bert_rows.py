@@ -36,7 +36,7 @@ class ProductTokens:
 
 
 @dataclass(frozen=True)
-class Rows:
+class BertRows:
     """The rows of some users: [CLS] at position 0, then each line at its basket's position, from 1."""
 
     tokens: np.ndarray  # i64 [rows]
@@ -71,7 +71,7 @@ def latest(baskets: Baskets, lines: int) -> Baskets:
     return baskets.last(np.bincount(baskets.user_of_basket[is_kept], minlength=len(baskets)))
 
 
-def rows_of(baskets: Baskets, tokens: ProductTokens, *, with_query: bool) -> Rows:
+def rows_of(baskets: Baskets, tokens: ProductTokens, *, with_query: bool) -> BertRows:
     """Return the rows of these baskets.
 
     Args:
@@ -89,4 +89,4 @@ def rows_of(baskets: Baskets, tokens: ProductTokens, *, with_query: bool) -> Row
     if with_query:
         all_tokens[offsets[1:] - 1] = MASK
         positions[offsets[1:] - 1] = baskets.lengths + 1
-    return Rows(all_tokens, positions, offsets)
+    return BertRows(all_tokens, positions, offsets)

@@ -66,7 +66,7 @@ ORDER = (
 
 
 @dataclass(frozen=True)
-class Row:
+class SystemRow:
     """One system, or its lists filled with everybody's products, with a value for every user and metric."""
 
     name: str
@@ -96,13 +96,13 @@ class Users:
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in vars(self))
 
 
-def read_rows(folders: Mapping[str, Path]) -> tuple[list[Row], Users]:
+def read_rows(folders: Mapping[str, Path]) -> tuple[list[SystemRow], Users]:
     """Read what `next-basket` wrote for each system.
 
     Raises:
         NestError: there is no system, or two answer different users or another question.
     """
-    rows: list[Row] = []
+    rows: list[SystemRow] = []
     users: Users | None = None
     question: tuple[Any, ...] | None = None
     for name in sorted(folders, key=_place):
@@ -123,7 +123,9 @@ def read_rows(folders: Mapping[str, Path]) -> tuple[list[Row], Users]:
             title = f"{card['title']}, filled" if is_filled else card["title"]
             key = f"{name}_filled" if is_filled else name
             rows.append(
-                Row(key, title, is_filled, card, files["cost"], files["trials"]["trials"], values, by_seed)
+                SystemRow(
+                    key, title, is_filled, card, files["cost"], files["trials"]["trials"], values, by_seed
+                )
             )
     if users is None:
         raise NestError("next-basket: no system to compare; run one first.")
@@ -154,7 +156,7 @@ def _read_scores(
     return parts, users
 
 
-def compare(rows: Sequence[Row], users: Users) -> dict[str, Any]:
+def compare(rows: Sequence[SystemRow], users: Users) -> dict[str, Any]:
     """Return the content of the comparison's `metrics.json`: rows, ceilings, named differences and groups of users."""
     card = rows[0].card
     few = len(users) < SMALLEST_SHOWN
@@ -190,7 +192,7 @@ def compare(rows: Sequence[Row], users: Users) -> dict[str, Any]:
     return content
 
 
-def _chosen(rows: Sequence[Row], names: Sequence[str]) -> str | None:
+def _chosen(rows: Sequence[SystemRow], names: Sequence[str]) -> str | None:
     """Return the row of these that the validation users scored highest; the first of `names` where none was asked."""
     there = [row for name in names for row in rows if row.name == name]
     if not there:
@@ -199,14 +201,16 @@ def _chosen(rows: Sequence[Row], names: Sequence[str]) -> str | None:
     return best.name
 
 
-def _winner(rows: Sequence[Row]) -> str | None:
+def _winner(rows: Sequence[SystemRow]) -> str | None:
     """Return the system that the validation users scored highest, controls left out; None where none was asked."""
     systems = [row for row in rows if not row.card["is_control"] and not row.is_filled]
     candidates = [row for row in systems if row.card["validation_ndcg"] is not None]
     return max(candidates, key=lambda row: row.card["validation_ndcg"]).name if candidates else None
 
 
-def _row_json(row: Row, yardstick: Row | None, resamples: Resamples | None, users: Users) -> dict[str, Any]:
+def _row_json(
+    row: SystemRow, yardstick: SystemRow | None, resamples: Resamples | None, users: Users
+) -> dict[str, Any]:
     card, summary = row.card, row.card["results"]["filled" if row.is_filled else "own"]
     scores = {metric: _score(row, metric, resamples, users).json() for metric in WITH_INTERVALS}
     others = {
@@ -244,7 +248,7 @@ def _disclosable(metric: str, values: np.ndarray) -> float | None:
     return disclosable_share(values) if metric == "hit" else disclosable_mean(values)
 
 
-def _score(row: Row, metric: str, resamples: Resamples | None, users: Users) -> Score:
+def _score(row: SystemRow, metric: str, resamples: Resamples | None, users: Users) -> Score:
     if resamples is None:
         return missing(TOO_FEW)
     samples = _resampled_mean(row.values[metric], resamples, users)
@@ -253,7 +257,7 @@ def _score(row: Row, metric: str, resamples: Resamples | None, users: Users) -> 
 
 
 def _difference(
-    first: Row, second: Row, metric: str, resamples: Resamples | None, users: Users
+    first: SystemRow, second: SystemRow, metric: str, resamples: Resamples | None, users: Users
 ) -> dict[str, Any]:
     """Return first less second with its interval, and the shares of users better, equal and worse off."""
     if resamples is None:
@@ -286,7 +290,7 @@ def _ceilings(users: Users) -> dict[str, dict[str, float | None]]:
     return ceilings
 
 
-def _groups(rows: Sequence[Row], users: Users) -> dict[str, list[dict[str, Any]]]:
+def _groups(rows: Sequence[SystemRow], users: Users) -> dict[str, list[dict[str, Any]]]:
     """Return recall by length of the history and by the target's share of repeats; of under eleven users nothing."""
     share = users.repeat_truths / users.truths
     lengths = _by_length(users.baskets)

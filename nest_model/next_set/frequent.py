@@ -12,13 +12,13 @@ from pydantic import Field
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.questions import Histories, LearningData
 from nest_model.next_set.ranking import NO_PRODUCT, Ranking, TieOrder
-from nest_model.next_set.system import Options, Recommender
+from nest_model.next_set.system import NextBasketOptions, Recommender
 
 Tie = Literal["popular", "recent", "first_seen"]
 TIES: tuple[Tie, ...] = ("popular", "recent", "first_seen")
 
 
-class TieOptions(Options):
+class TieOptions(NextBasketOptions):
     """The rule for products that the user bought equally often."""
 
     tie: Tie = Field(

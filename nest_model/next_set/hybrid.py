@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from nest_model.next_set.backbone import Backbone
-from nest_model.next_set.hybrid_options import HybridOptions, Items, Users
+from nest_model.next_set.hybrid_options import HybridOptions, Items, UserVectors
 from nest_model.next_set.questions import Histories, LearningData, Questions
-from nest_model.next_set.recanet import ReCANet, ReCANetRecommender, UserPart, fit_recanet
+from nest_model.next_set.recanet import ReCANetModel, ReCANetRecommender, UserPart, fit_recanet
 from nest_model.next_set.system import Tools
 from schemas.io.atomic import make_folder, replace_file
 
@@ -121,7 +121,7 @@ def fit_hybrid(
     validation: Questions | None,
     *,
     items: Items,
-    users: Users,
+    users: UserVectors,
     options: HybridOptions,
     seed: int,
     tools: Tools,
@@ -139,9 +139,9 @@ def fit_hybrid(
             case "none":
                 return ZeroUsers(encoded_users.size)
 
-    def make_model() -> ReCANet:
+    def make_model() -> ReCANetModel:
         rows = table if items == "encoder" else random_table(table, seed)
-        return ReCANet(ItemTable(rows, is_tuned=options.table == "tuned"), table.shape[1], user_part())
+        return ReCANetModel(ItemTable(rows, is_tuned=options.table == "tuned"), table.shape[1], user_part())
 
     return fit_recanet(
         make_model,

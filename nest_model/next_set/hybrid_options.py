@@ -7,7 +7,7 @@ from pydantic import Field
 from nest_model.next_set.recanet_rows import RowOptions
 
 Items = Literal["encoder", "random"]
-Users = Literal["own", "other", "none"]
+UserVectors = Literal["own", "other", "none"]
 
 SEARCH = {
     "gaps": (20, 35),

@@ -2,17 +2,17 @@
 
 from typing import ClassVar
 
-from nest_model.next_set.hybrid_options import QUICK, SEARCH, Items, NestHybridOptions, Users
+from nest_model.next_set.hybrid_options import QUICK, SEARCH, Items, NestHybridOptions, UserVectors
 from nest_model.next_set.questions import LearningData, Questions
-from nest_model.next_set.system import Recommender, System, Traits
+from nest_model.next_set.system import NextBasketSystem, Recommender, Traits
 from schemas.io.hashing import file_sha256
 
 
-class NestReCANet(System):
+class NestReCANet(NextBasketSystem):
     """ReCANet on a pretrained NEST; a control sets `items` or `users`."""
 
     items: ClassVar[Items] = "encoder"
-    users: ClassVar[Users] = "own"
+    users: ClassVar[UserVectors] = "own"
     Options = NestHybridOptions
     search = SEARCH
     quick = QUICK

@@ -19,7 +19,7 @@ from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.personal import FEATURES, ProductStatistics, features
 from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import K, Ranking, TieOrder
-from nest_model.next_set.system import Options, Recommender
+from nest_model.next_set.system import NextBasketOptions, Recommender
 from nest_model.next_set.validation import evenly_spread
 from nest_model.training.telemetry import Telemetry
 
@@ -35,7 +35,7 @@ TREES_BETWEEN_SCORES = 5
 PATIENCE_TREES = 50
 
 
-class LightgbmOptions(Options):
+class LightgbmOptions(NextBasketOptions):
     objective: Literal["lambdarank", "rank_xendcg", "binary"] = Field(
         "lambdarank", description="What the trees minimise."
     )
@@ -61,7 +61,7 @@ class LightgbmOptions(Options):
     )
 
 
-class Candidates:
+class CandidateProducts:
     """The products that are ranked for each user: those of the history and everybody's most frequent."""
 
     def __init__(self, statistics: ProductStatistics, explore: int) -> None:
@@ -91,7 +91,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Rows:
+class CandidateRows:
     """The candidates of some questions, their features and whether the answer holds them."""
 
     user: np.ndarray  # i64 [rows], ascending
@@ -100,7 +100,7 @@ class Rows:
     is_hit: np.ndarray  # bool [rows]
 
     @classmethod
-    def of(cls, questions: Questions, candidates: Candidates) -> "Rows":
+    def of(cls, questions: Questions, candidates: CandidateProducts) -> "CandidateRows":
         """Return the rows of all questions."""
         histories = questions.histories
         product_id = histories.baskets.product_id
@@ -127,7 +127,7 @@ class LightgbmRecommender(Recommender):
     """The candidates by the score of the trees; the places left hold everybody's most frequent products."""
 
     def __init__(
-        self, data: LearningData, candidates: Candidates, booster: "lgb.Booster", trees: int
+        self, data: LearningData, candidates: CandidateProducts, booster: "lgb.Booster", trees: int
     ) -> None:
         self.everybody, self.candidates = Everybody(data), candidates
         self.booster, self.trees = booster.free_dataset(), trees
@@ -157,7 +157,7 @@ def fit(
     telemetry: Telemetry,
 ) -> Recommender:
     """Fit the trees to the labels of the training users; without a label to learn from, the most popular are listed."""
-    candidates = Candidates.before_labels(data, options)
+    candidates = CandidateProducts.before_labels(data, options)
     dataset = _training_set(data, candidates, options)
     if dataset is None:
         return Everybody(data)
@@ -191,7 +191,7 @@ def _parameters(options: LightgbmOptions, seed: int) -> dict[str, Any]:
 
 
 def _training_set(
-    data: LearningData, candidates: Candidates, options: LightgbmOptions
+    data: LearningData, candidates: CandidateProducts, options: LightgbmOptions
 ) -> "lgb.Dataset | None":
     """Return the labelled rows binned, None where there are none or all labels are alike."""
     import lightgbm as lgb
@@ -201,7 +201,7 @@ def _training_set(
     tables, hits, sizes = [], [], []
     for of_block, positions in label_blocks(sample.training, options.label_positions):
         questions = label_questions(sample, of_block, positions)
-        rows = Rows.of(questions, candidates)
+        rows = CandidateRows.of(questions, candidates)
         usable_rows = rows.fit_for_learning(is_ranked=options.objective != "binary")
         tables.append(rows.features[usable_rows])
         hits.append(rows.is_hit[usable_rows])
@@ -224,14 +224,14 @@ def _stopped(
     dataset: "lgb.Dataset",
     data: LearningData,
     validation: Questions,
-    candidates: Candidates,
+    candidates: CandidateProducts,
     telemetry: Telemetry,
 ) -> int:
     """Grow trees until validation users no longer gain, and return how many are best."""
     import lightgbm as lgb
 
     questions = evenly_spread(validation)
-    rows = Rows.of(questions, candidates)
+    rows = CandidateRows.of(questions, candidates)
     order = TieOrder.by_popularity(data.popularity())
     product_id = data.training.product_id
 

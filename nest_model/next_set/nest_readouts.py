@@ -12,7 +12,7 @@ from nest_model.next_set.questions import Histories, LearningData
 from nest_model.next_set.ranking import Ranking, TieOrder
 from nest_model.next_set.system import Recommender
 
-Readout = Literal["mask", "head", "cls"]
+QueryReadout = Literal["mask", "head", "cls"]
 LOGITS_AT_ONCE = 32_000_000
 USERS_AT_A_TIME = 1_024
 
@@ -22,12 +22,12 @@ class NestReadout(Recommender):
     """Products with a token, by the logits of a pretrained head at the query set."""
 
     backbone: NestBackbone
-    readout: Readout
+    readout: QueryReadout
     order: TieOrder
     nameable: np.ndarray
 
     @classmethod
-    def of(cls, data: LearningData, backbone: NestBackbone, readout: Readout) -> "NestReadout":
+    def of(cls, data: LearningData, backbone: NestBackbone, readout: QueryReadout) -> "NestReadout":
         """Bind a pretrained model to the data of the shop."""
         nameable = data.training.product_id[backbone.has_token]
         return cls(backbone, readout, TieOrder.by_popularity(data.popularity()), nameable)

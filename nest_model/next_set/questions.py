@@ -26,7 +26,7 @@ from schemas.suppress import suppress_small
 from schemas.tables.events import SUBJECTS
 from schemas.tables.seqset import TARGET_HIDDEN
 
-Protocol = Literal["official", "published"]
+EvaluationProtocol = Literal["official", "published"]
 Target = Literal["last_visible", "held_out"]
 QueryTime = Literal["given", "expected"]
 
@@ -156,7 +156,7 @@ def read_shop(
     baskets: Path,
     subjects: Path,
     target: Target,
-    protocol: Protocol = "official",
+    protocol: EvaluationProtocol = "official",
     query_time: QueryTime = "given",
     raw: Path | None = None,
 ) -> Shop:
@@ -179,7 +179,7 @@ def read_shop(
 
 
 def read_learning_data(
-    *, baskets: Path, subjects: Path, target: Target, protocol: Protocol, query_time: QueryTime
+    *, baskets: Path, subjects: Path, target: Target, protocol: EvaluationProtocol, query_time: QueryTime
 ) -> tuple[LearningData, Questions | None]:
     """Read the data to learn from for a target, and the validation users' questions; nobody need be asked.
 
@@ -191,7 +191,7 @@ def read_learning_data(
     return data, parts.validation(data)
 
 
-def _read_parts(baskets: Path, subjects: Path, target: Target, protocol: Protocol) -> "_Parts":
+def _read_parts(baskets: Path, subjects: Path, target: Target, protocol: EvaluationProtocol) -> "_Parts":
     orders = read_orders(baskets)
     split = _splits(orders, subjects)
     return _Parts(orders, split, is_hidden_target=target == "held_out", is_published=protocol == "published")

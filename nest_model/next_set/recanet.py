@@ -18,9 +18,9 @@ from nest_model.next_set.labels import histories_before, label_blocks
 from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking, TieOrder
 from nest_model.next_set.recanet_rows import (
-    Batch,
+    RepurchaseBatch,
+    RepurchaseRows,
     RowOptions,
-    Rows,
     question_rows,
     training_rows,
 )
@@ -50,7 +50,7 @@ class UserPart(nn.Module):
         """Return the vectors, f32 [rows, size]."""
 
 
-class NoUser(UserPart):
+class NoUserVector(UserPart):
     """No vector at all, so that nothing but the gaps and the product tells rows apart."""
 
     size = 0
@@ -110,7 +110,7 @@ class PackedLSTM(nn.Module):
         return states
 
 
-class ReCANet(nn.Module):
+class ReCANetModel(nn.Module):
     """The odds that a user's next basket holds a product again.
 
     Args:
@@ -176,7 +176,7 @@ class ReCANetRecommender(Recommender):
 
     def __init__(
         self,
-        model: ReCANet,
+        model: ReCANetModel,
         *,
         order: TieOrder,
         is_candidate: np.ndarray,
@@ -212,7 +212,7 @@ class ReCANetRecommender(Recommender):
         return self.order.rank_pairs(len(histories), users, items, score, baskets.product_id, k)
 
 
-def logits(model: ReCANet, batch: Batch, features: Tensor, device: torch.device) -> Tensor:
+def logits(model: ReCANetModel, batch: RepurchaseBatch, features: Tensor, device: torch.device) -> Tensor:
     """Return the logit of each row of a batch, f32 [rows].
 
     Args:
@@ -226,7 +226,7 @@ def logits(model: ReCANet, batch: Batch, features: Tensor, device: torch.device)
 
 
 def fit_recanet(
-    make_model: Callable[[], ReCANet],
+    make_model: Callable[[], ReCANetModel],
     data: LearningData,
     row_baskets: Baskets,
     *,
@@ -279,7 +279,7 @@ def label_features(users: UserPart, data: LearningData, row_baskets: Baskets, la
 
 def _train(
     recommender: ReCANetRecommender,
-    rows: Rows,
+    rows: RepurchaseRows,
     features: Tensor,
     best: BestEpoch,
     options: RowOptions,

@@ -15,10 +15,10 @@ from pydantic import Field
 from nest_model.data.seqsets import expand_ranges, offsets_of
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.labels import label_blocks
-from nest_model.next_set.system import Options
+from nest_model.next_set.system import NextBasketOptions
 
 
-class RowOptions(Options):
+class RowOptions(NextBasketOptions):
     """What ReCANet and its hybrids learn from, and how long."""
 
     label_positions: int = Field(
@@ -79,7 +79,7 @@ class Purchases:
 
 
 @dataclass(frozen=True)
-class Batch:
+class RepurchaseBatch:
     """Some rows, longest first, with their gaps step by step: every row's first gap, then every second, ….
 
     Step t has the rows `0 … row_counts[t] - 1`, as a packed sequence of torch.
@@ -93,7 +93,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RepurchaseRows:
     """An index of rows: which product of which user, for which label basket, after how many purchases."""
 
     purchases: Purchases
@@ -106,7 +106,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.pair)
 
-    def batch(self, rows: np.ndarray, most_gaps: int) -> Batch:
+    def batch(self, rows: np.ndarray, most_gaps: int) -> RepurchaseBatch:
         """Return these rows, i64 [rows], in the order of their lengths; rows of one length keep theirs."""
         lengths = np.minimum(self.count[rows].astype(np.int64), most_gaps)
         order = np.argsort(most_gaps - lengths, kind="stable")
@@ -122,7 +122,7 @@ class Rows:
         is_last = step == lengths[row] - 1
         following = positions[np.where(is_last, start, start + 1)].astype(np.int32)
         following = np.where(is_last, self.label_position[label][row], following)
-        return Batch(
+        return RepurchaseBatch(
             item=self.purchases.item[pair].astype(np.int64),
             label=label.astype(np.int64),
             gaps=(following - positions[start]).astype(np.float32),
@@ -130,7 +130,7 @@ class Rows:
             is_bought=self._is_bought(pair, label, ends),
         )
 
-    def batches(self, rows: np.ndarray, size: int, most_gaps: int) -> Iterator[Batch]:
+    def batches(self, rows: np.ndarray, size: int, most_gaps: int) -> Iterator[RepurchaseBatch]:
         """Yield these rows, i64 [rows], in batches of at most `size`."""
         for start in range(0, len(rows), size):
             yield self.batch(rows[start : start + size], most_gaps)
@@ -145,7 +145,7 @@ class Rows:
         return is_bought
 
 
-def training_rows(baskets: Baskets, is_candidate: np.ndarray, label_positions: int) -> Rows:
+def training_rows(baskets: Baskets, is_candidate: np.ndarray, label_positions: int) -> RepurchaseRows:
     """Return the rows of each user's last `label_positions` baskets, but the first basket, which nothing precedes.
 
     The labels are in the order of `label_blocks`.
@@ -176,7 +176,7 @@ def training_rows(baskets: Baskets, is_candidate: np.ndarray, label_positions: i
         pairs.append(pair)
         labels.append(label_of_user[user[is_row]])
         counts.append(count)
-    return Rows(
+    return RepurchaseRows(
         purchases,
         _joined(label_users, np.int32),
         _joined(label_places, width),
@@ -186,11 +186,11 @@ def training_rows(baskets: Baskets, is_candidate: np.ndarray, label_positions: i
     )
 
 
-def question_rows(baskets: Baskets, is_candidate: np.ndarray) -> Rows:
+def question_rows(baskets: Baskets, is_candidate: np.ndarray) -> RepurchaseRows:
     """Return a row for each product of each user, for the basket that comes after all; label u is that of user u."""
     purchases = Purchases.of(baskets, is_candidate)
     width = purchases.positions.dtype
-    return Rows(
+    return RepurchaseRows(
         purchases,
         np.arange(len(baskets), dtype=np.int32),
         baskets.lengths.astype(width),

@@ -17,10 +17,10 @@ from nest_model.next_set import metrics, tuning
 from nest_model.next_set.card import FORMAT
 from nest_model.next_set.frequent import Everybody, fill
 from nest_model.next_set.lists import rankings_table, scores_table
-from nest_model.next_set.questions import Protocol, QueryTime, Questions, Shop, Target, read_shop
+from nest_model.next_set.questions import EvaluationProtocol, QueryTime, Questions, Shop, Target, read_shop
 from nest_model.next_set.ranking import LISTED, NO_PRODUCT, K, Ranking, is_tied
 from nest_model.next_set.state import State, backbone_hashes, code_key, fingerprint, key_of
-from nest_model.next_set.system import System, Tools, load_system, read_options
+from nest_model.next_set.system import NextBasketSystem, Tools, load_system, read_options
 from nest_model.next_set.validation import disclosable, validation_scores
 from nest_model.process import peak_mib
 from nest_model.training.telemetry import Telemetry
@@ -45,7 +45,7 @@ def run(
     subjects: Path,
     raw: Path | None,
     target: Target,
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     query_time: QueryTime,
     points: int,
     training_users: int | None,
@@ -131,7 +131,9 @@ def _cpu_seconds(trials: Sequence[tuning.Trial], findings: Mapping[int, Mapping[
     return float(sum(trial.cpu_seconds for trial in trials) + sum(of_seeds))
 
 
-def _encoder_saw_labels(system: type[System], options: Mapping[str, Any], protocol: Protocol) -> bool:
+def _encoder_saw_labels(
+    system: type[NextBasketSystem], options: Mapping[str, Any], protocol: EvaluationProtocol
+) -> bool:
     """Return whether the encoder was trained on baskets that are labels of the rows trained on it.
 
     It leaves out each training user's last order, under the official protocol the last label; earlier labels it saw.
@@ -142,7 +144,7 @@ def _encoder_saw_labels(system: type[System], options: Mapping[str, Any], protoc
 
 def _facts(
     name: str,
-    system: type[System],
+    system: type[NextBasketSystem],
     options: Mapping[str, Any],
     fixed_options: Sequence[str],
     shop: Shop,
@@ -173,7 +175,7 @@ def _facts(
 def _write_results(
     out: Path,
     facts: Mapping[str, Any],
-    system: type[System],
+    system: type[NextBasketSystem],
     rankings: Mapping[int, Ranking],
     shop: Shop,
     nameable: np.ndarray,
@@ -202,7 +204,7 @@ def _write_results(
 
 
 def _tuned(
-    system: type[System],
+    system: type[NextBasketSystem],
     fixed_options: Mapping[str, Any],
     shop: Shop,
     tools: Tools,
@@ -229,7 +231,12 @@ def _tuned(
 
 
 def _ranked(
-    system: type[System], options: Mapping[str, Any], shop: Shop, tools: Tools, seed: int, state: State
+    system: type[NextBasketSystem],
+    options: Mapping[str, Any],
+    shop: Shop,
+    tools: Tools,
+    seed: int,
+    state: State,
 ) -> tuple[Ranking, dict[str, Any]]:
     """Return the test users' lists of one seed, with their cost and their validation score.
 

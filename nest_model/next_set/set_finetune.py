@@ -15,8 +15,8 @@ from nest_model.next_set.personal import FEATURES, ProductStatistics, Standardis
 from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking, TieOrder
 from nest_model.next_set.set_examples import Examples, HistoryPairs, statistics_before_labels
-from nest_model.next_set.set_forms import Form, NestSetOptions, SetOptions
-from nest_model.next_set.set_model import Occurrences, Purchases, SetModel, set_loss
+from nest_model.next_set.set_forms import NestSetOptions, SetForm, SetOptions
+from nest_model.next_set.set_model import HistoryProducts, Occurrences, SetModel, set_loss
 from nest_model.next_set.system import Recommender, Tools
 from nest_model.next_set.validation import evenly_spread, validation_scores
 from schemas.tables.vocab import UNK
@@ -60,7 +60,7 @@ class SetScorer:
             query_vectors: of the users, f32 [users, d], where they do not change.
         """
         counts = torch.from_numpy(np.diff(pairs.offsets)).to(self.device)
-        purchases = Purchases(
+        purchases = HistoryProducts(
             torch.repeat_interleave(counts),
             torch.from_numpy(pairs.item).to(self.device),
             torch.from_numpy(pairs.features).to(self.device),
@@ -126,7 +126,7 @@ class SetRanker(Recommender):
 
 
 def fit(
-    form: Form,
+    form: SetForm,
     data: LearningData,
     validation: Questions | None,
     options: SetOptions,
@@ -154,7 +154,9 @@ class _Best:
 
 
 class _Trainer:
-    def __init__(self, form: Form, data: LearningData, options: SetOptions, seed: int, tools: Tools) -> None:
+    def __init__(
+        self, form: SetForm, data: LearningData, options: SetOptions, seed: int, tools: Tools
+    ) -> None:
         self.options, self.seed, self.tools = options, seed, tools
         self.backbone = None
         self.backbone_rate, query = 0.0, "mask"
@@ -290,7 +292,7 @@ def _first_bias(popularity: np.ndarray, tokens: np.ndarray, size: int) -> Tensor
 
 
 def _named_truth(
-    examples: Examples, pairs: HistoryPairs, tokens: np.ndarray, form: Form
+    examples: Examples, pairs: HistoryPairs, tokens: np.ndarray, form: SetForm
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the offsets and places of the label products that the form ranks.
 

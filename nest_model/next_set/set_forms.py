@@ -5,12 +5,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from nest_model.next_set.system import Options
+from nest_model.next_set.system import NextBasketOptions
 
-Form = Literal["generic", "copy", "hybrid", "features"]
+SetForm = Literal["generic", "copy", "hybrid", "features"]
 
 
-class SetOptions(Options):
+class SetOptions(NextBasketOptions):
     """How a form of set fine-tuning is trained."""
 
     loss: Literal["softmax", "bce"] = Field(

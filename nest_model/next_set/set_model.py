@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nest_model.next_set.nest_backbone import NO_ITEM, PackedHistories
-from nest_model.next_set.set_forms import Form
+from nest_model.next_set.set_forms import SetForm
 from schemas.tables.vocab import UNK
 
 HIDDEN = 64
@@ -35,7 +35,7 @@ UNREAD = -20.0
 
 
 @dataclass(frozen=True)
-class Purchases:
+class HistoryProducts:
     """The distinct products of each history in a batch, by user and product."""
 
     user: Tensor  # i64 [pairs]
@@ -49,12 +49,12 @@ class Purchases:
 class Occurrences:
     """The lines of the histories in a batch that the encoder read."""
 
-    pair: Tensor  # i64 [lines], place in `Purchases`
+    pair: Tensor  # i64 [lines], place in `HistoryProducts`
     states: Tensor  # f32 [lines, d]
 
     @classmethod
     def of(
-        cls, packed_histories: PackedHistories, states: Tensor, purchases: Purchases, products: int
+        cls, packed_histories: PackedHistories, states: Tensor, purchases: HistoryProducts, products: int
     ) -> "Occurrences":
         """Find the purchase each line of packed histories belongs to.
 
@@ -81,7 +81,7 @@ class SetModel(nn.Module):
 
     def __init__(
         self,
-        form: Form,
+        form: SetForm,
         token_of_product: np.ndarray,
         table: Tensor,
         bias: Tensor,
@@ -89,7 +89,7 @@ class SetModel(nn.Module):
         dropout: float,
     ) -> None:
         super().__init__()
-        self.form: Form = form
+        self.form: SetForm = form
         self.register_buffer("token_of_product", torch.from_numpy(token_of_product))
         self.bias = nn.Parameter(bias.clone())
         self.dropout = nn.Dropout(dropout)
@@ -110,7 +110,9 @@ class SetModel(nn.Module):
             nn.init.zeros_(self.out.weight)
             nn.init.zeros_(self.out.bias)
 
-    def forward(self, query: Tensor, purchases: Purchases, occurrences: Occurrences | None = None) -> Tensor:
+    def forward(
+        self, query: Tensor, purchases: HistoryProducts, occurrences: Occurrences | None = None
+    ) -> Tensor:
         """Return logits, f32 [users, products]; -inf for products that are not ranked.
 
         Args:
@@ -131,7 +133,7 @@ class SetModel(nn.Module):
         logits = logits.index_put(at, torch.logaddexp(logits[at], repeats))
         return logits.masked_fill(~is_ranked, -math.inf)
 
-    def _repeats(self, query: Tensor, purchases: Purchases, occurrences: Occurrences | None) -> Tensor:
+    def _repeats(self, query: Tensor, purchases: HistoryProducts, occurrences: Occurrences | None) -> Tensor:
         """Return the term of products bought before, f32 [pairs]."""
         if self.form == "copy":
             assert occurrences is not None
@@ -145,7 +147,7 @@ class SetModel(nn.Module):
         repeats: Tensor = purchases.log_share + self.out(activations).squeeze(1)
         return repeats
 
-    def _copy(self, query: Tensor, purchases: Purchases, occurrences: Occurrences) -> Tensor:
+    def _copy(self, query: Tensor, purchases: HistoryProducts, occurrences: Occurrences) -> Tensor:
         """Return the log of each purchase's mean weight over the baskets, f32 [pairs]."""
         pair, states = occurrences.pair, occurrences.states
         user = purchases.user.index_select(0, pair)

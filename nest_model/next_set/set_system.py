@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from nest_model.next_set.questions import LearningData, Questions
-from nest_model.next_set.set_forms import NEST_SEARCH, Form, NestSetOptions, SetOptions
-from nest_model.next_set.system import Recommender, System, Traits
+from nest_model.next_set.set_forms import NEST_SEARCH, NestSetOptions, SetForm, SetOptions
+from nest_model.next_set.system import NextBasketSystem, Recommender, Traits
 
 
-class SetFineTuning(System):
+class SetFineTuning(NextBasketSystem):
     """A form of set fine-tuning; a subclass names it."""
 
-    form: ClassVar[Form]
+    form: ClassVar[SetForm]
     Options: ClassVar[type[SetOptions]] = NestSetOptions
     search = NEST_SEARCH
     quick: ClassVar[Mapping[str, Any]] = {

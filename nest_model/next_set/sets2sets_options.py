@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from nest_model.next_set.system import Options
+from nest_model.next_set.system import NextBasketOptions
 
 
-class Sets2SetsOptions(Options):
+class Sets2SetsOptions(NextBasketOptions):
     hidden: int = Field(32, ge=1, description="Size of the embeddings and of the recurrent states.")
     pair_weight: float = Field(
         10.0, ge=0, description="Weight of the loss of pairs of a bought and another product."

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-class Options(BaseModel):
+class NextBasketOptions(BaseModel):
     """The settings of a system, each with its default; a subclass describes every field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -74,7 +74,7 @@ class Recommender(ABC):
         """Return the best `k` products of each user; reads nothing but the histories and their query days."""
 
 
-class System(ABC):
+class NextBasketSystem(ABC):
     """A way to recommend the next basket, with its options.
 
     A subclass sets the class attributes and `fit`. `search` holds, for each option that tuning may vary, the values to
@@ -83,7 +83,7 @@ class System(ABC):
 
     title: ClassVar[str]  # as in a table
     about: ClassVar[str]  # one sentence for people
-    Options: ClassVar[type[Options]] = Options
+    Options: ClassVar[type[NextBasketOptions]] = NextBasketOptions
     search: ClassVar[Mapping[str, Sequence[Any]]] = {}
     quick: ClassVar[Mapping[str, Any]] = {}  # options that keep a demonstration short
     most_training_users: ClassVar[int | None] = None  # that two cores bear; of more a sample is drawn
@@ -107,7 +107,7 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(systems.__path__))
 
 
-def load_system(name: str) -> type[System]:
+def load_system(name: str) -> type[NextBasketSystem]:
     """Return the class of a system.
 
     Raises:
@@ -117,11 +117,11 @@ def load_system(name: str) -> type[System]:
         raise NestError(
             f"system '{name}' is unknown{near_name(name, names())}; choose one of {', '.join(names())}."
         )
-    system: type[System] = importlib.import_module(f"{systems.__name__}.{name}").SYSTEM
+    system: type[NextBasketSystem] = importlib.import_module(f"{systems.__name__}.{name}").SYSTEM
     return system
 
 
-def read_options(name: str, system: type[System], settings: Sequence[str]) -> dict[str, Any]:
+def read_options(name: str, system: type[NextBasketSystem], settings: Sequence[str]) -> dict[str, Any]:
     """Return the options a user fixed, from `key=value` texts.
 
     Raises:

@@ -16,7 +16,7 @@ from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import Everybody
 from nest_model.next_set.questions import Histories, LearningData
 from nest_model.next_set.ranking import Ranking
-from nest_model.next_set.system import Options, Recommender
+from nest_model.next_set.system import NextBasketOptions, Recommender
 from nest_model.training.telemetry import Telemetry
 
 USERS_AT_A_TIME = 500
@@ -25,7 +25,7 @@ DISTANCE_STEP = 2.0**-40
 SCORE_BITS = 44
 
 
-class TifuknnOptions(Options):
+class TifuknnOptions(NextBasketOptions):
     k: int = Field(900, ge=1, description="Number of neighbours.")
     r_b: float = Field(0.9, gt=0, le=1, description="Weight of a basket relative to the next.")
     r_g: float = Field(0.7, gt=0, le=1, description="Weight of a group of baskets relative to the next.")

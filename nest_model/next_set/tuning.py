@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from sklearn.model_selection import ParameterSampler
 
 from nest_model.next_set.questions import LearningData, Questions
-from nest_model.next_set.system import System, Tools
+from nest_model.next_set.system import NextBasketSystem, Tools
 from nest_model.next_set.validation import disclosable, validation_scores
 
 
@@ -25,7 +25,7 @@ class Trial(BaseModel):
 
 
 def points(
-    system: type[System], fixed_options: Mapping[str, Any], count: int, seed: int
+    system: type[NextBasketSystem], fixed_options: Mapping[str, Any], count: int, seed: int
 ) -> list[dict[str, Any]]:
     """Return the options of each trial: the defaults first, then random draws; fewer where there are no more.
 
@@ -46,7 +46,7 @@ def points(
 
 
 def tune(
-    system: type[System],
+    system: type[NextBasketSystem],
     fixed_options: Mapping[str, Any],
     *,
     data: LearningData,

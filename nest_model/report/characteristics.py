@@ -39,7 +39,7 @@ MOST_CLASSES = 5
 SPLIT_TITLES = {"train": "Training", "val": "Validation", "test": "Test"}
 
 Masks = Mapping[str, np.ndarray]  # title of a column -> bool [rows of the labels]
-Row = dict[str, Any]  # name, group, and a text for each column
+CharacteristicRow = dict[str, Any]  # name, group, and a text for each column
 
 
 def characteristics(layout: Layout, cohort: str, label_counts: Mapping[str, str]) -> dict[str, Any] | None:
@@ -129,7 +129,7 @@ def _float(column: pa.ChunkedArray) -> np.ndarray:
     return values
 
 
-def _sizes(labels: Labels, masks: Masks) -> list[Row]:
+def _sizes(labels: Labels, masks: Masks) -> list[CharacteristicRow]:
     """Return the stays of every column, and the patients of those that partition the patients."""
     stays = [f"{np.count_nonzero(mask):,}" for mask in masks.values()]
     patients = [
@@ -142,7 +142,7 @@ def _sizes(labels: Labels, masks: Masks) -> list[Row]:
     ]
 
 
-def _quartiles(labels: Labels, masks: Masks, name: str, values: np.ndarray) -> list[Row]:
+def _quartiles(labels: Labels, masks: Masks, name: str, values: np.ndarray) -> list[CharacteristicRow]:
     """Return the median and quartiles of each column."""
 
     def text(mask: np.ndarray) -> str:
@@ -158,7 +158,7 @@ def _quartiles(labels: Labels, masks: Masks, name: str, values: np.ndarray) -> l
 
 def _shares(
     labels: Labels, masks: Masks, cells: Sequence[np.ndarray], attribute: str, group_of_row: np.ndarray
-) -> list[Row]:
+) -> list[CharacteristicRow]:
     """Return the count and share of each group of an attribute."""
     withheld = withheld_in_cells(labels.subject_id, cells, group_of_row)
     return [
@@ -186,7 +186,7 @@ def _missing(
     cells: Sequence[np.ndarray],
     numbers: Mapping[str, np.ndarray],
     age_bands: Sequence[str],
-) -> list[Row]:
+) -> list[CharacteristicRow]:
     """Return the stays without a value, and those without the outcome that were not followed for the whole window."""
     lacks = {
         "age": ~np.isfinite(numbers["age"]),

@@ -10,7 +10,7 @@ from nest_model.model.cross_entropy import Targets, cross_entropy_sum
 from nest_model.model.encoder import ReadRows
 from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.training.masking import MaskedBatch, SetTargets
-from nest_model.training.ranking import Ranking, rank, top_tokens
+from nest_model.training.ranking import SetScores, rank, top_tokens
 from nest_model.training.token_loss import token_loss
 
 
@@ -45,9 +45,9 @@ class Losses:
 class SetPrediction:
     """Scores of masked sets: by the tied token head at [CLS] and at [MASK], and by the set head at [CLS]."""
 
-    cls: Ranking
-    mask: Ranking
-    head: Ranking
+    cls: SetScores
+    mask: SetScores
+    head: SetScores
 
 
 def pretraining_loss(model: NestModel, masked_batch: MaskedBatch, counts: Counts | None = None) -> Losses:

@@ -11,7 +11,7 @@ K = 10
 
 
 @dataclass(frozen=True)
-class Ranking:
+class SetScores:
     """Scores of each set: how well the first K guesses hit its distinct tokens."""
 
     recall: Tensor  # f64 [sets]
@@ -24,7 +24,7 @@ def top_tokens(logits: Tensor) -> Tensor:
     return tokens.topk(min(K, tokens.shape[1])).indices + FIRST_TOKEN
 
 
-def rank(guesses: Tensor, target_sets: Tensor, target_tokens: Tensor) -> Ranking:
+def rank(guesses: Tensor, target_sets: Tensor, target_tokens: Tensor) -> SetScores:
     """Score guesses i64 [sets, K], best first, against the distinct tokens T of each set.
 
     Recall@K = hits / |T|; NDCG@K divides by Σ_{k ≤ min(K, |T|)} 1 / log2(k + 1), as in the paper's appendix on multiset
@@ -42,4 +42,4 @@ def rank(guesses: Tensor, target_sets: Tensor, target_tokens: Tensor) -> Ranking
     hits = (hits & (guesses >= 0)).double()
     gains = 1 / torch.log2(torch.arange(2, K + 2, dtype=torch.float64, device=guesses.device))
     best = gains.cumsum(0)[distinct.clamp(max=K) - 1]
-    return Ranking(recall=hits.sum(1) / distinct, ndcg=(hits * gains[:list_length]).sum(1) / best)
+    return SetScores(recall=hits.sum(1) / distinct, ndcg=(hits * gains[:list_length]).sum(1) / best)

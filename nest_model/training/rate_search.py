@@ -21,7 +21,7 @@ from schemas.errors import NestError
 
 log = logging.getLogger("nest")
 
-Task = TypeVar("Task", bound=TrainingTask)
+SearchedTask = TypeVar("SearchedTask", bound=TrainingTask)
 
 
 FURTHER_TRIALS = 3
@@ -33,10 +33,10 @@ TRIAL_SHARE = 1 / 6
 
 
 @dataclass(frozen=True)
-class Training(Generic[Task]):
+class Training(Generic[SearchedTask]):
     """A finished training: the task with the weights of its best epoch."""
 
-    task: Task
+    task: SearchedTask
     recipe: Recipe  # with the learning rate it had
     position: Position
     module: nn.Module  # the task's, as Fabric wraps it
@@ -49,16 +49,16 @@ class Training(Generic[Task]):
 
 
 def train(
-    task: Task,
+    task: SearchedTask,
     recipe: Recipe,
     runtime: Runtime,
     *,
-    make_another: Callable[[], Task],
+    make_another: Callable[[], SearchedTask],
     seed: int,
     states: StateFolder,
     cuts_trials: bool = False,
     first_epoch: int = 0,
-) -> Training[Task]:
+) -> Training[SearchedTask]:
     """Train with the recipe's learning rate; with `rate_factors`, with the best of that rate times each of them.
 
     If the best rate is the highest or lowest, the search goes on beyond it, so that the grid does not choose. A trial

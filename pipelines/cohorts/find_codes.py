@@ -35,7 +35,7 @@ KINDS_OF_VOCAB = {
 SHORTEST_STEM = 3
 """Characters of a word that is looked for as the beginning of a code."""
 
-Names = Mapping[str, Mapping[str, str]]
+NamesByVocabulary = Mapping[str, Mapping[str, str]]
 """vocabulary -> code -> name."""
 
 
@@ -54,7 +54,7 @@ class Search:
     """What a few words mean: the codes they name, and the beginnings of codes they may be."""
 
     words: tuple[str, ...]
-    code_names: Names  # every code whose name, with the code, has all words
+    code_names: NamesByVocabulary  # every code whose name, with the code, has all words
     stems: Mapping[str, tuple[str, ...]]  # by vocabulary, where every word may begin one of its codes
     drugs: Mapping[str, str] = field(
         default_factory=dict

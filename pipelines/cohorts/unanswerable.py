@@ -17,11 +17,11 @@ from schemas.cohort import (
     TimeTo,
     ToEncounter,
 )
+from schemas.cohort.document import FieldPath
 from schemas.sources import sources
 from schemas.suppress import suppress_count
 
-Path = tuple[str | int, ...]
-Faults = Iterator[tuple[Path, str]]
+Faults = Iterator[tuple[FieldPath, str]]
 
 
 def refuse_unanswerable(cohort: Cohort, tables: Tables) -> None:
@@ -90,7 +90,7 @@ def _other_split(cohort: Cohort, tables: Tables) -> Faults:
         )
 
 
-def filters(cohort: Cohort) -> Iterator[tuple[Path, EncounterFilter]]:
+def filters(cohort: Cohort) -> Iterator[tuple[FieldPath, EncounterFilter]]:
     """Yield the filters of encounters in a file, each with its path."""
     yield ("index", "encounter"), cohort.index.encounter
     for path, condition in cohort.plain_conditions:
@@ -104,7 +104,7 @@ def filters(cohort: Cohort) -> Iterator[tuple[Path, EncounterFilter]]:
         yield ("outcome", "time_to", "any_encounter"), cohort.outcome.time_to.any_encounter
 
 
-def _times(cohort: Cohort) -> Iterator[tuple[Path, TimePoint]]:
+def _times(cohort: Cohort) -> Iterator[tuple[FieldPath, TimePoint]]:
     for path, part in [(("outcome",), cohort.outcome), *cohort.plain_conditions]:
         for key in ("after", "before", "data_until", "until"):
             time = getattr(part, key, None)

@@ -4,8 +4,11 @@ import polars as pl
 
 from schemas.cards import Flow
 
+RowsAndFlow = tuple[pl.DataFrame, Flow]
+"""The rows of a table that are kept, and how many of all were dropped, by reason."""
 
-def drop_rows(rows: pl.DataFrame, reasons: dict[str, pl.Expr]) -> tuple[pl.DataFrame, Flow]:
+
+def drop_rows(rows: pl.DataFrame, reasons: dict[str, pl.Expr]) -> RowsAndFlow:
     """Keep the rows for which no reason holds, and count each other row under its first reason.
 
     Args:

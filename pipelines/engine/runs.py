@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 Column = np.ndarray | pl.Series
-Values = TypeVar("Values", np.ndarray, pl.Series)
+ArrayOrSeries = TypeVar("ArrayOrSeries", np.ndarray, pl.Series)
 
 
 def map_distinct(values: pl.Series, change: Callable[[pl.Series], pl.Series]) -> pl.Series:
@@ -47,7 +47,7 @@ class Runs:
         """The number of rows of each run, i64 [runs]."""
         return np.diff(self.heads, append=self._rows)
 
-    def spread(self, values: Values) -> Values:
+    def spread(self, values: ArrayOrSeries) -> ArrayOrSeries:
         """Return for every row the value of its run.
 
         Args:

@@ -21,7 +21,7 @@ from schemas.cohort.conditions import (
     IndexWithout,
     LabSeen,
 )
-from schemas.cohort.document import Path
+from schemas.cohort.document import FieldPath
 from schemas.cohort.parts import Section
 from schemas.nouns import with_noun
 
@@ -100,7 +100,7 @@ for _model in (AnyOf, AllOf, SomeOf, Not):
     _model.model_rebuild()
 
 
-def parts_of(condition: Any) -> list[tuple[Path, Any]]:
+def parts_of(condition: Any) -> list[tuple[FieldPath, Any]]:
     """Return the conditions that a condition is made of, each with its path in it; none for a plain one."""
     match condition:
         case AnyOf():
@@ -116,7 +116,7 @@ def parts_of(condition: Any) -> list[tuple[Path, Any]]:
     return [((key, place), part) for place, part in enumerate(parts)]
 
 
-def plain_conditions(condition: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def plain_conditions(condition: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
     """Yield the plain conditions in a condition, or itself, each with its path."""
     parts = parts_of(condition)
     if not parts:

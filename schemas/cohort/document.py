@@ -9,7 +9,8 @@ from yaml.constructor import SafeConstructor
 
 from schemas.cohort.faults import Fault
 
-Path = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
+"""The keys and places that lead from the top of a file to one of its fields."""
 
 
 @dataclass
@@ -17,18 +18,18 @@ class Document:
     """A YAML file as plain data, with the line of every key and the text of every scalar that is not a string."""
 
     data: Any = None
-    lines: dict[Path, int] = field(default_factory=dict)
-    raw_text: dict[Path, str] = field(default_factory=dict)
+    lines: dict[FieldPath, int] = field(default_factory=dict)
+    raw_text: dict[FieldPath, str] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
 
-    def line(self, path: Path) -> int:
+    def line(self, path: FieldPath) -> int:
         """Return the line of a path, or of its longest prefix that is in the file."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
-def dotted_path(path: Path) -> str:
+def dotted_path(path: FieldPath) -> str:
     """Return the keys of a path joined by dots, without positions in lists: `codes.aom.icd9cm`."""
     return ".".join(key for key in path if isinstance(key, str))
 
@@ -107,7 +108,7 @@ def _syntax_fault(error: yaml.MarkedYAMLError) -> Fault:
     return Fault(mark.line + 1 if mark else 1, "", f"not valid YAML: {sentence}")
 
 
-def _read(node: yaml.Node, path: Path, document: Document, node_ids: set[int]) -> Any:
+def _read(node: yaml.Node, path: FieldPath, document: Document, node_ids: set[int]) -> Any:
     line = node.start_mark.line + 1
     document.lines.setdefault(path, line)
     if id(node) in node_ids:
@@ -126,7 +127,7 @@ def _read(node: yaml.Node, path: Path, document: Document, node_ids: set[int]) -
 
 
 def _read_mapping(
-    node: yaml.MappingNode, path: Path, document: Document, node_ids: set[int]
+    node: yaml.MappingNode, path: FieldPath, document: Document, node_ids: set[int]
 ) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for key_node, value_node in node.value:
@@ -149,7 +150,7 @@ def _read_mapping(
     return data
 
 
-def _read_scalar(node: yaml.Node, path: Path, document: Document) -> Any:
+def _read_scalar(node: yaml.Node, path: FieldPath, document: Document) -> Any:
     try:
         value = SafeConstructor().construct_object(node)
     except ValueError:  # it looks like a date but is not one, e.g. 2016-13-01: keep it as text
@@ -165,7 +166,7 @@ def _read_scalar(node: yaml.Node, path: Path, document: Document) -> Any:
     return value if not isinstance(value, int) or abs(value) < _MAX else node.value
 
 
-def _refuse_control(text: str, node: yaml.Node, path: Path, document: Document) -> None:
+def _refuse_control(text: str, node: yaml.Node, path: FieldPath, document: Document) -> None:
     r"""Add a fault for a character that cannot be displayed, such as "\0" in double quotes."""
     if _CONTROL.search(text):
         message = "contains a control character; remove it, or use single quotes"

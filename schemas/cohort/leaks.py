@@ -3,15 +3,15 @@
 from typing import Any
 
 from schemas.cohort.conditions import IndexLongerThan
-from schemas.cohort.document import Path
+from schemas.cohort.document import FieldPath
 from schemas.cohort.model import FeatureRule
 from schemas.cohort.outcomes import ClassOf, IndexDaysLeft, IndexDied, LabelsOf
 from schemas.cohort.times import TimePoint
 
 
-def leaks(predict_at: TimePoint, features: FeatureRule, outcome: Any) -> list[tuple[Path, str]]:
+def leaks(predict_at: TimePoint, features: FeatureRule, outcome: Any) -> list[tuple[FieldPath, str]]:
     """Return the places where the features reveal the outcome, each with a message that says how to fix it."""
-    messages: list[tuple[Path, str]] = []
+    messages: list[tuple[FieldPath, str]] = []
     if isinstance(outcome, ClassOf | LabelsOf):
         kind = outcome.class_of if isinstance(outcome, ClassOf) else outcome.labels_of
         if kind not in features.drop_from_index + features.drop_types:

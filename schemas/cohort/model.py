@@ -24,7 +24,7 @@ from schemas.cards import COHORT_ENDINGS
 from schemas.cohort.codes import VOCAB_NAMES, clean_pattern, pattern_fault
 from schemas.cohort.combinations import Condition, plain_conditions
 from schemas.cohort.conditions import EncounterFilter, InCohort, check_ages
-from schemas.cohort.document import Document, Path, dotted_path
+from schemas.cohort.document import Document, FieldPath, dotted_path
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.look_ahead import look_aheads
 from schemas.cohort.outcomes import YES_OR_NO, Died, Outcome
@@ -224,8 +224,10 @@ def _as_list(value: Any) -> Any:
 
 
 _BETWEEN_0_AND_1 = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
-Threshold = Annotated[float, BeforeValidator(_threshold), WithJsonSchema(_BETWEEN_0_AND_1)]
-Thresholds = Annotated[tuple[Threshold, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=10)]
+ThresholdField = Annotated[float, BeforeValidator(_threshold), WithJsonSchema(_BETWEEN_0_AND_1)]
+Thresholds = Annotated[
+    tuple[ThresholdField, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=10)
+]
 ONLY_OF_THE_PAGE = ("title", "thresholds")
 """Keys that change how the page looks, but neither labels nor models: they are not in the file's hash."""
 
@@ -272,7 +274,7 @@ class Cohort(Section):
         return [pair for item in self.require for pair in item.items()]
 
     @property
-    def plain_conditions(self) -> list[tuple[Path, Any]]:
+    def plain_conditions(self) -> list[tuple[FieldPath, Any]]:
         """Return every condition that is not made of others, with its path in the file."""
         return [
             leaf
@@ -339,11 +341,11 @@ class Cohort(Section):
             member._inner.update({name: members[name] for name in names})
         return cohort
 
-    def fault(self, path: Path, message: str) -> CohortError:
+    def fault(self, path: FieldPath, message: str) -> CohortError:
         """Return an error with the file and line of `path`, for a fault that shows only when the file is run."""
         return self.faults([(path, message)])
 
-    def faults(self, messages: Iterable[tuple[Path, str]]) -> CohortError:
+    def faults(self, messages: Iterable[tuple[FieldPath, str]]) -> CohortError:
         """Return one error for several faults."""
         faults = [Fault(self._document.line(path), dotted_path(path), message) for path, message in messages]
         return CohortError(self._file, faults)

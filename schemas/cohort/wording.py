@@ -3,7 +3,7 @@
 from typing import Any
 
 from schemas.cohort.choice import TAG
-from schemas.cohort.document import Document, Path, dotted_path
+from schemas.cohort.document import Document, FieldPath, dotted_path
 from schemas.cohort.faults import Fault
 
 ITEM = "write each requirement as '- name: condition'"
@@ -36,7 +36,7 @@ _SHAPES = {
 
 def as_fault(detail: Any, document: Document) -> Fault:
     """Return one of pydantic's errors as a fault, worded for the author of the file."""
-    path: Path = tuple(key for key in detail["loc"] if not str(key).startswith(TAG))
+    path: FieldPath = tuple(key for key in detail["loc"] if not str(key).startswith(TAG))
     kind = detail["type"]
     if (whole := dotted_path(path)) in _WHOLE and kind in _NOT_WHOLE:
         return Fault(document.line(path), whole, _WHOLE[whole])

@@ -76,7 +76,7 @@ atexit.register(release_duckdb_at_exit)  # also in a process that only preloads 
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuleOutcome:
     """The outcome of a rule on the `rows` rows it applies to, `num_broken` of which violate it.
 
     `num_broken` is None for a rule on the whole table, and for a rule that could not be computed. `private`: the rows
@@ -147,13 +147,13 @@ class Validation:
 
     suite: str
     rows: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RuleOutcome, ...]
     discloses_rows: bool = True
 
-    def of(self, severity: Severity) -> tuple[Outcome, ...]:
+    def of(self, severity: Severity) -> tuple[RuleOutcome, ...]:
         return tuple(outcome for outcome in self.outcomes if outcome.rule.severity == severity)
 
-    def failed(self, severity: Severity) -> tuple[Outcome, ...]:
+    def failed(self, severity: Severity) -> tuple[RuleOutcome, ...]:
         return tuple(outcome for outcome in self.of(severity) if not outcome.passed)
 
     def passed(self, severity: Severity) -> bool:
@@ -233,7 +233,7 @@ def _duckdb_types(contract: pa.Schema) -> dict[str, str]:
         return {name: kind for name, kind, *_ in connection.execute("DESCRIBE contract").fetchall()}
 
 
-def _run(suite: Suite, views: Sequence[View]) -> list[Outcome]:
+def _run(suite: Suite, views: Sequence[View]) -> list[RuleOutcome]:
     """Run the rules of views over a suite's tables."""
     with _database(suite) as database:
         return database.run(views)
@@ -266,7 +266,7 @@ class _Database:
     place: str
     config: Mapping[str, Any]
 
-    def run(self, views: Sequence[View]) -> list[Outcome]:
+    def run(self, views: Sequence[View]) -> list[RuleOutcome]:
         """Return the outcomes of the rules of views, those of Great Expectations first."""
         sql_outcomes = [outcome for view in views for outcome in _count(self.connection, view)]
         gx_views = [view for view in views if view.expectations]
@@ -318,7 +318,7 @@ def _require_columns(files: list[Path], contract: pa.Schema) -> None:
             raise ContractError(f"{file}: no column {names}; materialize its asset again.")
 
 
-def _run_view(context: Any, source: Any, view: View) -> list[Outcome]:
+def _run_view(context: Any, source: Any, view: View) -> list[RuleOutcome]:
     batch = source.add_table_asset(view.name, table_name=view.name).add_batch_definition_whole_table("all")
     suite = context.suites.add(expectation_suite(view))
     definition = gx.ValidationDefinition(name=view.name, data=batch, suite=suite)
@@ -327,7 +327,7 @@ def _run_view(context: Any, source: Any, view: View) -> list[Outcome]:
     return [_outcome(rule, by_name[rule.name], view.private) for rule in view.expectations]
 
 
-def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[Outcome]:
+def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[RuleOutcome]:
     """Evaluate the SQL rules of a view on its rows, and store the rows if the view says so.
 
     DuckDB evaluates all rules at once; Great Expectations would take ten milliseconds for each. Temporary tables are in
@@ -342,9 +342,9 @@ def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[Outcome]:
         rows = view.name if view.is_stored else f"({view.sql})"
         row = connection.execute(f"SELECT {', '.join(counts)} FROM {rows}").fetchall()[0]
     except duckdb.Error:  # its message may quote a value
-        return [Outcome(rule, False, None, 0, False, view.private) for rule in view.sql_rules]
+        return [RuleOutcome(rule, False, None, 0, False, view.private) for rule in view.sql_rules]
     return [
-        Outcome(
+        RuleOutcome(
             rule,
             _passes(rule, fails, violations or 0, of or 0),
             violations or 0,
@@ -383,9 +383,9 @@ def expectation_suite(view: View) -> gx.ExpectationSuite:
     return gx.ExpectationSuite(name=view.name, expectations=expectations)
 
 
-def _outcome(rule: Rule, result: Any, private: bool) -> Outcome:
+def _outcome(rule: Rule, result: Any, private: bool) -> RuleOutcome:
     counts = result.result or {}
     num_broken = counts.get("unexpected_count")
     rows = counts.get("element_count", 0) - (counts.get("missing_count") or 0)
     is_computed = bool(counts)
-    return Outcome(rule, bool(result.success), num_broken, rows, is_computed, private)
+    return RuleOutcome(rule, bool(result.success), num_broken, rows, is_computed, private)

@@ -8,7 +8,7 @@ import pytest
 from assets.cohorts import COHORT_FOLDER, described, labels_asset, unreadable_cohort_asset
 from assets.definitions import build, defs
 from assets.metadata import card_metadata, column_schema
-from nest_model.evidence.rows import Names, all_rows
+from nest_model.evidence.rows import EvidenceAssets, all_rows
 from nest_model.next_set.system import names as system_names
 from schemas.cards import Flow, StepCard
 from schemas.code_names import CodeNames
@@ -52,7 +52,9 @@ def test_asset_names_are_the_documented_ones():
     evidence = {"mimic_evidence_inputs", "mimic_evidence_page"} | {
         f"mimic_evidence_{row.name}" for row in rows if row.is_pretrained_anew
     }
-    evidence |= {Names("mimic").cell(row, task) for row in rows for task in row.tasks(tasks)} - per_cohort
+    evidence |= {
+        EvidenceAssets("mimic").cell(row, task) for row in rows for task in row.tasks(tasks)
+    } - per_cohort
     assert len(evidence) > 90
     others = {"mimic_drug_lookup", "mimic_meds", "mimic_subject_years"}
     assert names == chains | others | per_cohort | few_shot | fetch_assets | baskets | evidence

@@ -14,7 +14,7 @@ from benchmarks.learning_curve.__main__ import main
 from benchmarks.learning_curve.curve import curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
-from benchmarks.learning_curve.plan import HOURS, SEEDS, SIZES, Point, expected_seconds, plan
+from benchmarks.learning_curve.plan import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, plan
 from benchmarks.learning_curve.scores import SPLIT, CurveScores, TaskScore, path_of, read_scores
 from nest_model.data.predictions import read_predictions
 from nest_model.report.figures import png
@@ -34,7 +34,7 @@ LEVELS = {
 }
 
 
-def fake_scores(point: Point, model: str, *, above: float = 0.0, **changes) -> CurveScores:
+def fake_scores(point: CurvePoint, model: str, *, above: float = 0.0, **changes) -> CurveScores:
     """Return scores at the model's level, with resamples that have the same noise for every model."""
     noise = np.random.default_rng(point.seed).normal(0, 0.02, 200)
     auroc = LEVELS[model] + above
@@ -50,7 +50,7 @@ def fake_scores(point: Point, model: str, *, above: float = 0.0, **changes) -> C
     return CurveScores(**{**fields, "tasks": tasks, "seconds": 100.0, **changes})
 
 
-def store(folder: Path, point: Point, scores: CurveScores) -> Path:
+def store(folder: Path, point: CurvePoint, scores: CurveScores) -> Path:
     path = path_of(folder, point, scores.model)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(scores.model_dump_json())
@@ -59,7 +59,7 @@ def store(folder: Path, point: Point, scores: CurveScores) -> Path:
 
 def test_plan_runs_every_size_with_a_seed_before_the_next_seed():
     points = plan([1_000, 500], [7, 8], hours=10)
-    assert points == [Point(500, 7), Point(1_000, 7), Point(500, 8), Point(1_000, 8)]
+    assert points == [CurvePoint(500, 7), CurvePoint(1_000, 7), CurvePoint(500, 8), CurvePoint(1_000, 8)]
 
 
 def test_default_plan_drops_seeds_of_the_largest_sizes_to_fit():
@@ -107,11 +107,11 @@ def test_work_folder_with_other_files_is_refused(tmp_path, capsys):
 
 def test_key_depends_on_settings_size_and_seed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("NEST_PRETRAINING", raising=False)
-    key = chain.key(Point(500, 42), "nest")
-    assert key == chain.key(Point(500, 42), "nest")
-    other_keys = [chain.key(Point(1_000, 42), "nest"), chain.key(Point(500, 123), "nest")]
+    key = chain.key(CurvePoint(500, 42), "nest")
+    assert key == chain.key(CurvePoint(500, 42), "nest")
+    other_keys = [chain.key(CurvePoint(1_000, 42), "nest"), chain.key(CurvePoint(500, 123), "nest")]
     monkeypatch.setenv("NEST_PRETRAINING", "epochs=1")
-    other_keys.append(chain.key(Point(500, 42), "nest"))
+    other_keys.append(chain.key(CurvePoint(500, 42), "nest"))
     assert len({key, *other_keys}) == 4
 
 
@@ -121,7 +121,7 @@ def test_curve_takes_only_listed_settings_from_the_environment(monkeypatch: pyte
     monkeypatch.setenv("NEST_SEED", "1")
     variables = {
         name: value
-        for name, value in chain.environment(Point(500, 42), tmp_path).items()
+        for name, value in chain.environment(CurvePoint(500, 42), tmp_path).items()
         if name.startswith("NEST_")
     }
     assert variables == {
@@ -143,12 +143,12 @@ def test_lightgbm_needs_no_pretraining_and_shares_the_labels():
 
 
 def test_scores_with_another_key_other_data_or_damage_are_ignored(tmp_path):
-    point, keys = Point(500, 42), {model: f"key of {model}" for model in MODELS}
+    point, keys = CurvePoint(500, 42), {model: f"key of {model}" for model in MODELS}
     for model in MODELS:
         store(tmp_path, point, fake_scores(point, model))
     assert set(read_scores(tmp_path, point, keys)) == set(MODELS)
     assert set(read_scores(tmp_path, point, keys | {"nest": "another"})) == set(MODELS) - {"nest"}
-    assert read_scores(tmp_path, Point(500, 123), keys) == {}
+    assert read_scores(tmp_path, CurvePoint(500, 123), keys) == {}
     damaged_path = path_of(tmp_path, point, "probe")
     damaged_path.write_text(damaged_path.read_text()[:-20])
     assert set(read_scores(tmp_path, point, keys)) == set(MODELS) - {"probe"}
@@ -157,7 +157,7 @@ def test_scores_with_another_key_other_data_or_damage_are_ignored(tmp_path):
 
 
 def test_curve_row_is_the_paired_mean_over_seeds_and_tasks():
-    points = [Point(500, 42), Point(500, 123)]
+    points = [CurvePoint(500, 42), CurvePoint(500, 123)]
     standing = {
         point: {model: fake_scores(point, model, above=0.02 * place * (model == "nest")) for model in MODELS}
         for place, point in enumerate(points)
@@ -178,7 +178,7 @@ def test_curve_row_is_the_paired_mean_over_seeds_and_tasks():
 
 
 def test_point_without_a_model_or_a_task_is_in_no_row():
-    point = Point(500, 42)
+    point = CurvePoint(500, 42)
     whole = {model: fake_scores(point, model) for model in MODELS}
     incomplete = {model: scores for model, scores in whole.items() if model != "probe"}
     one_task = {"mimic_mortality": whole["nest"].tasks["mimic_mortality"]}
@@ -190,7 +190,7 @@ def test_point_without_a_model_or_a_task_is_in_no_row():
 
 
 def test_page_lists_finished_and_missing_runs():
-    points = [Point(500, 42), Point(500, 123), Point(2_000, 42)]
+    points = [CurvePoint(500, 42), CurvePoint(500, 123), CurvePoint(2_000, 42)]
     standing = {point: {model: fake_scores(point, model) for model in MODELS} for point in points}
     report = {
         "sizes": [500, 1_000, 2_000],

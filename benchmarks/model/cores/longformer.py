@@ -15,7 +15,7 @@ from nest_model.model.attention.sdpa import fused_attention
 from nest_model.model.layers import Attention, rotate
 
 
-class Longformer(nn.Module):
+class LongformerCore(nn.Module):
     """One softmax over the keys of the window and of the anchors; an anchor within the window counts once.
 
     Queries are computed in blocks: gcd(window, N) queries attend to the block + window keys around them, with the keys
@@ -60,7 +60,7 @@ class Longformer(nn.Module):
         return torch.cat([near, anchors], dim=2)
 
 
-class LongformerAttention(Attention):
+class AnchorAttention(Attention):
     """Attention in which an anchor's output comes from projections of its own, 3 d² more parameters."""
 
     def __init__(self, d_model: int, heads: int) -> None:
@@ -68,7 +68,7 @@ class LongformerAttention(Attention):
         self.anchor_query = nn.Linear(d_model, d_model, bias=False)
         self.anchor_key_value = nn.Linear(d_model, 2 * d_model, bias=False)
 
-    def forward(self, rows: Tensor, core: Longformer, rotation: Tensor, asking: None = None) -> Tensor:
+    def forward(self, rows: Tensor, core: LongformerCore, rotation: Tensor, asking: None = None) -> Tensor:
         query, key, value = self.query_key_value(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
         window_output = core.attend(rotate(query, rotation), rotate(key, rotation), value)
         anchors = core.anchor_rows(len(rows), rows.device)
@@ -77,7 +77,7 @@ class LongformerAttention(Attention):
             window_output.index_copy(0, anchors, anchor_output.to(window_output.dtype)).flatten(-2)
         )
 
-    def _gather(self, rows: Tensor, anchors: Tensor, core: Longformer, rotation: Tensor) -> Tensor:
+    def _gather(self, rows: Tensor, anchors: Tensor, core: LongformerCore, rotation: Tensor) -> Tensor:
         """Return the attention of each anchor over all rows of its sequence, [anchors, heads, d_head]."""
         query = self.anchor_query(rows.index_select(0, anchors)).unflatten(-1, (self.heads, -1))
         key, value = self.anchor_key_value(rows).unflatten(-1, (2, self.heads, -1)).unbind(1)

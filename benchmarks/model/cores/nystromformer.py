@@ -7,7 +7,7 @@ from benchmarks.model.sizes import Sizes
 from nest_model.model.systems.nystromformer.encoder import ITERATIONS, pseudo_inverse
 
 
-class Nystromformer(nn.Module):
+class NystromformerCore(nn.Module):
     """(row → landmark · (landmark → landmark)⁺) · (landmark → row · v), multiplied in this order as by its authors.
 
     By default there is one landmark per set, the mean of its rows.

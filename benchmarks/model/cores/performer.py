@@ -7,7 +7,7 @@ from benchmarks.model.sizes import Sizes
 from nest_model.model.systems.performer.encoder import attend_by_features, draw_directions
 
 
-class Performer(nn.Module):
+class PerformerCore(nn.Module):
     """The attention of the system `performer`; the directions are drawn once, from torch's global generator."""
 
     directions: Tensor

@@ -119,10 +119,10 @@ def prepare(form: Form, size: Size, patients: int, seed: int = 42) -> PreparedSt
     return PreparedStep(patients, rows, head_rows, run)
 
 
-Losses = list[Callable[[], Tensor]]
+LossFunctions = list[Callable[[], Tensor]]
 
 
-def _padded(attend: Attend, model: NestModel, masked_batch: MaskedBatch) -> tuple[Losses, int, int]:
+def _padded(attend: Attend, model: NestModel, masked_batch: MaskedBatch) -> tuple[LossFunctions, int, int]:
     laid_out = PaddedBatch.of(masked_batch, model.config)
     everywhere = attend is literal
     rows = len(laid_out.batch.tokens)
@@ -138,7 +138,7 @@ def _padded(attend: Attend, model: NestModel, masked_batch: MaskedBatch) -> tupl
     return [loss], rows, head_rows
 
 
-def _packed(model: NestModel, masked_batch: MaskedBatch, row_budget: int) -> tuple[Losses, int, int]:
+def _packed(model: NestModel, masked_batch: MaskedBatch, row_budget: int) -> tuple[LossFunctions, int, int]:
     guesses = Counts.of(masked_batch)
     shortcuts, batch = model.config.shortcuts, masked_batch.batch
     if shortcuts.merged_duplicates:

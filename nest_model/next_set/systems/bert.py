@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 from nest_model.next_set.bert_options import MASKINGS, BertOptions
 from nest_model.next_set.questions import LearningData, Questions
-from nest_model.next_set.system import System, Traits
+from nest_model.next_set.system import NextBasketSystem, Traits
 
 if TYPE_CHECKING:  # loads torch
-    from nest_model.next_set.bert import Bert
+    from nest_model.next_set.bert import BertRecommender
 
 
-class Bert4Rec(System):
+class Bert4Rec(NextBasketSystem):
     title = "BERT4Rec / BTBR"
     about = "A transformer over the products of all baskets that guesses masked ones; all products compete."
     Options = BertOptions
@@ -24,7 +24,7 @@ class Bert4Rec(System):
     most_training_users = 20_000
     traits = Traits(has_random_start=True)
 
-    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> "Bert":
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> "BertRecommender":
         from nest_model.next_set.bert import fit_bert
 
         return fit_bert(data, validation, self.options, seed, self.tools)

@@ -8,7 +8,7 @@ from pydantic import Field
 from nest_model.next_set.bert_options import BertOptions
 from nest_model.next_set.hybrid_options import QUICK, SEARCH, HybridOptions
 from nest_model.next_set.questions import LearningData, Questions
-from nest_model.next_set.system import Recommender, System, Traits
+from nest_model.next_set.system import NextBasketSystem, Recommender, Traits
 
 if TYPE_CHECKING:  # loads torch
     from nest_model.next_set.bert import BertBackbone
@@ -21,7 +21,7 @@ class BertHybridOptions(HybridOptions):
     bert_epochs: int = Field(40, ge=1, description="The most epochs of the BERT.")
 
 
-class BertReCANet(System):
+class BertReCANet(NextBasketSystem):
     title = "BERT + ReCANet"
     about = (
         "ReCANet that reads the frozen product table and the user vector of a BERT trained on the same shop."

@@ -7,12 +7,12 @@ from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import Everybody, user_products
 from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking
-from nest_model.next_set.system import Options, Recommender, System
+from nest_model.next_set.system import NextBasketOptions, NextBasketSystem, Recommender
 
 _USERS_AT_A_TIME = 1_000
 
 
-class BlendOptions(Options):
+class BlendOptions(NextBasketOptions):
     decay: float = Field(0.9, gt=0, le=1, description="Weight of a basket relative to the next.")
     own: float = Field(
         0.9, ge=0, le=1, description="Weight of the user's own counts; the rest is everybody's."
@@ -58,7 +58,7 @@ class BlendRecommender(Recommender):
         )
 
 
-class Blend(System):
+class Blend(NextBasketSystem):
     title = "Own counts + popularity"
     about = "The user's decayed counts blended with the share of training baskets that hold a product."
     Options = BlendOptions

@@ -4,14 +4,14 @@ from pydantic import Field
 
 from nest_model.next_set.frequent import TIES, OwnCounts, TieOptions
 from nest_model.next_set.questions import LearningData, Questions
-from nest_model.next_set.system import System, Traits
+from nest_model.next_set.system import NextBasketSystem, Traits
 
 
 class DecayOptions(TieOptions):
     decay: float = Field(0.9, gt=0, le=1, description="Weight of a basket relative to the next.")
 
 
-class Decayed(System):
+class Decayed(NextBasketSystem):
     title = "Decayed P-TopFreq"
     about = "The user's own counts, each basket worth a fixed share of the next: TIFUKNN in one parameter."
     Options = DecayOptions

@@ -2,10 +2,10 @@
 
 from nest_model.next_set.frequent import Everybody
 from nest_model.next_set.questions import LearningData, Questions
-from nest_model.next_set.system import System
+from nest_model.next_set.system import NextBasketSystem
 
 
-class GTopFreq(System):
+class GTopFreq(NextBasketSystem):
     title = "G-TopFreq"
     about = "The products that most training baskets hold, the same for every user."
 

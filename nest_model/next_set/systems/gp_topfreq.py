@@ -3,7 +3,7 @@
 from nest_model.next_set.frequent import TIES, Everybody, OwnCounts, TieOptions, fill
 from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking
-from nest_model.next_set.system import Recommender, System
+from nest_model.next_set.system import NextBasketSystem, Recommender
 
 
 class OwnThenEverybody(Recommender):
@@ -18,7 +18,7 @@ class OwnThenEverybody(Recommender):
         return fill(self.own.rank(histories, k), self.everybody.rank(histories, 2 * k))
 
 
-class GPTopFreq(System):
+class GPTopFreq(NextBasketSystem):
     title = "GP-TopFreq"
     about = "The user's own products by count, then everybody's."
     Options = TieOptions

@@ -2,10 +2,10 @@
 
 from nest_model.next_set.lambdarank import LightgbmOptions, fit
 from nest_model.next_set.questions import LearningData, Questions
-from nest_model.next_set.system import Recommender, System, Traits
+from nest_model.next_set.system import NextBasketSystem, Recommender, Traits
 
 
-class Lightgbm(System):
+class Lightgbm(NextBasketSystem):
     title = "LightGBM"
     about = "Trees that rank products by what the user's history, everybody's and the query day say of them."
     Options = LightgbmOptions

@@ -6,10 +6,10 @@ import numpy as np
 from pydantic import Field
 
 from nest_model.next_set.questions import Histories, LearningData, Questions
-from nest_model.next_set.system import Options, Recommender, System, Traits
+from nest_model.next_set.system import NextBasketOptions, NextBasketSystem, Recommender, Traits
 
 
-class NestOptions(Options):
+class NestOptions(NextBasketOptions):
     readout: Literal["mask", "head", "cls"] = Field(
         "head",
         description="mask: the token head at the query's [MASK]; head: the set head at its [CLS]; cls: the token head "
@@ -20,7 +20,7 @@ class NestOptions(Options):
     )
 
 
-class Nest(System):
+class Nest(NextBasketSystem):
     title = "NEST"
     about = "A pretrained NEST, asked by an appended query set, without further training."
     Options = NestOptions

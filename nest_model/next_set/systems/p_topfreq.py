@@ -2,10 +2,10 @@
 
 from nest_model.next_set.frequent import TIES, OwnCounts, TieOptions
 from nest_model.next_set.questions import LearningData, Questions
-from nest_model.next_set.system import System, Traits
+from nest_model.next_set.system import NextBasketSystem, Traits
 
 
-class PTopFreq(System):
+class PTopFreq(NextBasketSystem):
     title = "P-TopFreq"
     about = "The user's own products by how many of the user's baskets hold them."
     Options = TieOptions

@@ -5,7 +5,7 @@ from pydantic import Field
 
 from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.recanet_rows import RowOptions, join_users
-from nest_model.next_set.system import Recommender, System, Traits
+from nest_model.next_set.system import NextBasketSystem, Recommender, Traits
 
 
 class ItemOptions(RowOptions):
@@ -27,7 +27,7 @@ SEARCH = {
 QUICK = {"label_positions": 1, "epochs": 2, "item_size": 16, "batch_rows": 1_000, "rate": 3e-3}
 
 
-class ReCANet(System):
+class ReCANet(NextBasketSystem):
     title = "ReCANet"
     about = (
         "The odds of buying a product again from the gaps between its purchases, with a vector for every user, trained "
@@ -47,10 +47,10 @@ class ReCANet(System):
         validation_histories = [validation.histories.baskets] if validation is not None else []
         row_baskets = join_users([data.training, data.test_histories, *validation_histories])
 
-        def make_model() -> recanet.ReCANet:
+        def make_model() -> recanet.ReCANetModel:
             items = recanet.keras_embedding(row_baskets.products, options.item_size)
             users = recanet.UserTable(np.asarray(row_baskets.subject_id), options.user_size)
-            return recanet.ReCANet(items, options.item_size, users)
+            return recanet.ReCANetModel(items, options.item_size, users)
 
         return recanet.fit_recanet(
             make_model,

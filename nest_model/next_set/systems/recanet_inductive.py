@@ -1,11 +1,11 @@
 """ReCANet without a vector for every user: what a new user can be served with."""
 
 from nest_model.next_set.questions import LearningData, Questions
-from nest_model.next_set.system import Recommender, System, Traits
+from nest_model.next_set.system import NextBasketSystem, Recommender, Traits
 from nest_model.next_set.systems.recanet import QUICK, SEARCH, ItemOptions
 
 
-class InductiveReCANet(System):
+class InductiveReCANet(NextBasketSystem):
     title = "ReCANet (inductive)"
     about = (
         "ReCANet without user vectors: the odds from the product and the gaps between its purchases alone."
@@ -21,9 +21,9 @@ class InductiveReCANet(System):
 
         options = self.options
 
-        def make_model() -> recanet.ReCANet:
+        def make_model() -> recanet.ReCANetModel:
             items = recanet.keras_embedding(data.training.products, options.item_size)
-            return recanet.ReCANet(items, options.item_size, recanet.NoUser())
+            return recanet.ReCANetModel(items, options.item_size, recanet.NoUserVector())
 
         return recanet.fit_recanet(
             make_model,

@@ -5,10 +5,10 @@ Published: `start_gate=0 start_level=0 weight_power=1`. The defaults were chosen
 
 from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.sets2sets_options import Sets2SetsOptions
-from nest_model.next_set.system import Recommender, System, Traits
+from nest_model.next_set.system import NextBasketSystem, Recommender, Traits
 
 
-class Sets2Sets(System):
+class Sets2Sets(NextBasketSystem):
     title = "Sets2Sets (diagonal)"
     about = (
         "A recurrent encoder and decoder of baskets, gated with the user's own counts, product by product."

@@ -1,11 +1,11 @@
 """TIFUKNN: decayed counts of the user and of the nearest training users."""
 
 from nest_model.next_set.questions import LearningData, Questions
-from nest_model.next_set.system import System
+from nest_model.next_set.system import NextBasketSystem
 from nest_model.next_set.tifuknn import Neighbours, TifuknnOptions
 
 
-class Tifuknn(System):
+class Tifuknn(NextBasketSystem):
     title = "TIFUKNN"
     about = "The user's decayed counts, mixed with those of the training users whose counts are nearest."
     Options = TifuknnOptions

@@ -28,7 +28,7 @@ def constant_list(counts: np.ndarray, patients: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Candidates:
+class CandidateTokens:
     """Candidates for a patient's list: the visible tokens and the K most common ones, which also settle ties."""
 
     patients: int
@@ -69,6 +69,6 @@ def best_share(patients: MaskedPatients, popularity: Popularity) -> float:
     """Return the share in `SHARES` with the highest NDCG; 0 without masked sets."""
     if not len(patients.set_patient):
         return 0.0
-    candidates = Candidates.of(patients, popularity)
+    candidates = CandidateTokens.of(patients, popularity)
     ndcg = [scores(patients, candidates.lists(share)).ndcg_at_10 for share in SHARES]
     return float(SHARES[np.argmax(ndcg)])

@@ -73,7 +73,7 @@ def _list_scores(
     lists_by_guess = {
         "constant": lists.constant_list(popularity.holders, val_patients.patients),
         "constant_by_tokens": lists.constant_list(popularity.tokens, val_patients.patients),
-        "mixture": lists.Candidates.of(val_patients, popularity).lists(share),
+        "mixture": lists.CandidateTokens.of(val_patients, popularity).lists(share),
     }
     scores_by_guess = {
         name: vars(lists.scores(val_patients, tokens)) for name, tokens in lists_by_guess.items()

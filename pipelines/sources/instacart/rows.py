@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pipelines.engine.drop import RowsAndFlow
 from pipelines.events.split import assign_split
 from schemas.cards import Flow
 from schemas.errors import InputError
@@ -70,7 +71,7 @@ def subjects(orders: pl.DataFrame) -> pl.DataFrame:
     return users.select(subject_id="user_id", **unknown, split=split, pretrain_split=split)
 
 
-def encounters(orders: pl.DataFrame) -> tuple[pl.DataFrame, Flow]:
+def encounters(orders: pl.DataFrame) -> RowsAndFlow:
     """Return encounters/1, one per order, sorted by (user_id, order_number); an order lasts one microsecond.
 
     A missing gap counts as 0 days, and is counted in the flow unless the order is a user's first. A gap given for a
@@ -137,7 +138,7 @@ class KnownIds:
         return cls(order_ids, subject_ids, is_hidden, products.unique().sort().to_numpy())
 
 
-def select_visible_lines(lines: pl.DataFrame, ids: KnownIds) -> tuple[pl.DataFrame, Flow]:
+def select_visible_lines(lines: pl.DataFrame, ids: KnownIds) -> RowsAndFlow:
     """Return the lines of visible orders and known products, and the flow.
 
     Returns:

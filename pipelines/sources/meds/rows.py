@@ -6,7 +6,7 @@ numeric_value and perhaps an encounter are known; docs/meds.md describes how the
 
 import polars as pl
 
-from pipelines.engine.drop import drop_rows
+from pipelines.engine.drop import RowsAndFlow, drop_rows
 from pipelines.events import clock
 from pipelines.events.code_limits import CODE_FAULTS, damaged_codes
 from pipelines.events.encounter_linking import attach, attachment_spans
@@ -146,7 +146,7 @@ def number_by_gaps(rows: pl.DataFrame, *, gap_hours: float) -> pl.DataFrame:
     ).drop("moment")
 
 
-def nest_events(rows: pl.DataFrame, by_gaps: pl.DataFrame | None) -> tuple[pl.DataFrame, Flow]:
+def nest_events(rows: pl.DataFrame, by_gaps: pl.DataFrame | None) -> RowsAndFlow:
     """Return the events/1 that a dataset of ours was exported from.
 
     Args:
@@ -169,9 +169,7 @@ def nest_events(rows: pl.DataFrame, by_gaps: pl.DataFrame | None) -> tuple[pl.Da
     return events.select(EVENTS.names), flow
 
 
-def classified_events(
-    rows: pl.DataFrame, code_table: pl.DataFrame, stays: pl.DataFrame
-) -> tuple[pl.DataFrame, Flow]:
+def classified_events(rows: pl.DataFrame, code_table: pl.DataFrame, stays: pl.DataFrame) -> RowsAndFlow:
     """Return events/1 of any MEDS dataset, attached to stays, with kinds by their codes' prefixes.
 
     The codes of diagnoses and procedures count as known from the end of their stay, whatever their own time: bills are

@@ -28,7 +28,7 @@ def read_sums(text: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ChecksumComparison:
     """The files of a source compared with their published checksums; both tuples hold file names."""
 
     sums: Path | None  # None: no checksums are published beside the tables
@@ -51,7 +51,7 @@ class Comparison:
         return f"All {self.matching} tables match their checksums in {self.sums}."
 
 
-def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
+def compare(source: MimicSource, hashes: Mapping[str, str]) -> ChecksumComparison:
     """Compare the hashes that `inspect_raw` took of the tables with SHA256SUMS.txt beside or above `hosp`.
 
     Raises:
@@ -61,7 +61,7 @@ def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
         (path for folder in (source.hosp.parent, source.hosp) if (path := folder / SUMS).is_file()), None
     )
     if sums is None:
-        return Comparison(sums=None)
+        return ChecksumComparison(sums=None)
     try:
         all_sums = read_sums(sums.read_text(errors="replace"))
     except OSError as error:
@@ -79,7 +79,9 @@ def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
     listed_files = {name: digest for name, digest in files.items() if name in expected}
     differ = tuple(name for name, digest in listed_files.items() if digest != expected[name])
     missing = tuple(name for name in files if name not in expected)
-    return Comparison(sums, matching=len(listed_files) - len(differ), differ=differ, without_checksum=missing)
+    return ChecksumComparison(
+        sums, matching=len(listed_files) - len(differ), differ=differ, without_checksum=missing
+    )
 
 
 def write_rows(folder: Path, rows: Mapping[Path, int]) -> None:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import polars as pl
 
-from pipelines.engine.drop import drop_rows
+from pipelines.engine.drop import RowsAndFlow, drop_rows
 from pipelines.engine.runs import Runs, map_distinct
 from pipelines.events import clock
 from pipelines.events.code_mapping import (
@@ -35,8 +35,6 @@ MAX_OPEN_STAYS_SHARE = 0.01
 LAB_LOOKBACK_HOURS = 24
 
 REPEATED = {"repeated": pl.col("rank").is_not_null() & ~pl.struct(pl.all()).is_first_distinct()}
-
-RowsAndFlow = tuple[pl.DataFrame, Flow]
 
 
 def subjects(patients: pl.DataFrame) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 import polars as pl
 
-from pipelines.engine.drop import drop_rows
+from pipelines.engine.drop import RowsAndFlow, drop_rows
 from pipelines.sources.pcornet.ids import Ids
 from pipelines.sources.pcornet.times import (
     first_moment,
@@ -32,8 +32,6 @@ TIMES = ("ADMIT_TIME", "DISCHARGE_TIME")
 WORDS = ("ENC_TYPE", "DISCHARGE_DISPOSITION", "DISCHARGE_STATUS")
 # the longest year, so that an age reaches a whole year on the birthday and not before
 DAYS_OF_A_YEAR = 366
-
-RowsAndFlow = tuple[pl.DataFrame, Flow]
 
 
 def encounter_rows(raw: pl.DataFrame, ids: Ids) -> RowsAndFlow:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from pipelines.engine.drop import drop_rows
+from pipelines.engine.drop import RowsAndFlow, drop_rows
 from pipelines.sources.pcornet import codes
 from pipelines.sources.pcornet.site import Site
 from pipelines.sources.pcornet.times import (
@@ -23,7 +23,6 @@ from pipelines.sources.pcornet.times import (
     without_sentinels,
 )
 from pipelines.sources.pcornet.words import NO_INFORMATION, coded_value, count_notes, count_padded, strip_text
-from schemas.cards import Flow
 
 ROWS = {
     "subject_id": pl.Int64(),
@@ -39,8 +38,6 @@ ROWS = {
     "rank": pl.Int64(),
 }
 """The columns of a row in its bucket."""
-
-RowsAndFlow = tuple[pl.DataFrame, Flow]
 
 
 @dataclass(frozen=True)

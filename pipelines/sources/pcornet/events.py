@@ -5,7 +5,7 @@ from datetime import date
 
 import polars as pl
 
-from pipelines.engine.drop import drop_rows
+from pipelines.engine.drop import RowsAndFlow, drop_rows
 from pipelines.events import clock
 from pipelines.events.code_mapping import to_icd10, zeros_lost
 from pipelines.sources.pcornet.encounters import out_of_range
@@ -16,8 +16,6 @@ from schemas.cards import Flow
 from schemas.tables.events import EVENTS
 
 _COPY_COLUMNS = ("rank", "available_at")  # columns in which copies of one event may differ
-
-RowsAndFlow = tuple[pl.DataFrame, Flow]
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,14 @@ from datetime import date
 
 import polars as pl
 
-from pipelines.engine.drop import drop_rows
+from pipelines.engine.drop import RowsAndFlow, drop_rows
 from pipelines.sources.pcornet.ids import Ids
 from pipelines.sources.pcornet.times import first_moment, has_sentinel, without_sentinels
 from pipelines.sources.pcornet.words import NO_INFORMATION, RACES, coded_value, count_notes, strip_text
-from schemas.cards import Flow
 from schemas.errors import InputError
 
 FIRST_BIRTH, LAST_BIRTH = date(1999, 1, 1), date(2024, 12, 31)
 """The population: patients born between these days, inclusive."""
-
-RowsAndFlow = tuple[pl.DataFrame, Flow]
 
 
 def people(demographic: pl.DataFrame, ids: Ids) -> RowsAndFlow:

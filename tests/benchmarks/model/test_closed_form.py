@@ -4,7 +4,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.model.closed_form import flop_per_token, parameters
-from benchmarks.model.cores.longformer import Longformer
+from benchmarks.model.cores.longformer import LongformerCore
 from benchmarks.model.models import MODELS, build
 from benchmarks.model.sizes import Sizes
 from tests.benchmarks.model.small import CPU, SMALL, random_batch
@@ -42,6 +42,6 @@ def test_torch_counts_the_flop_of_the_formula(model):
     network = build(model, SMALL, CPU)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # the eager copy
         network.token_logits(network(random_batch().batch))
-    outside = Longformer(SMALL).block if model == "longformer" else 0
+    outside = LongformerCore(SMALL).block if model == "longformer" else 0
     expected_flop = flop_per_token(model, SMALL) + SMALL.layers * 4 * SMALL.d_model * outside
     assert counter.get_total_flops() == pytest.approx(expected_flop * SMALL.rows, rel=1e-12)

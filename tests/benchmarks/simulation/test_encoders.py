@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks.simulation.encoders import ARRANGEMENTS, Regressor
-from benchmarks.simulation.trial import Trial, regressor
+from benchmarks.simulation.trial import SimulationTrial, regressor
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.model.systems.nest.encoder import NestModel
@@ -16,7 +16,7 @@ ROWS = torch.randn(SUBJECTS, SETS, EVENTS, 32, generator=torch.Generator().manua
 
 
 def model(arrangement: str, readout_rows: str = "sets", layers: int = 2) -> Regressor:
-    return regressor(Trial("uniform", 0.5, layers, arrangement, readout_rows, seed=3))
+    return regressor(SimulationTrial("uniform", 0.5, layers, arrangement, readout_rows, seed=3))
 
 
 def encoded(arrangement: str, events: torch.Tensor) -> torch.Tensor:

@@ -8,14 +8,14 @@ from benchmarks.simulation.__main__ import main
 from benchmarks.simulation.encoders import ARRANGEMENTS
 from benchmarks.simulation.presentation import figure, table
 from benchmarks.simulation.study import plan, summary
-from benchmarks.simulation.trial import Trial, score
+from benchmarks.simulation.trial import SimulationTrial, score
 from nest_model.report.figures import png
 from nest_model.training.telemetry import Progress
 
 
 @pytest.mark.long
 def test_short_training_learns():
-    trial = Trial("non-uniform", 0.5, 1, "interleaved", "sets", seed=0)
+    trial = SimulationTrial("non-uniform", 0.5, 1, "interleaved", "sets", seed=0)
     assert score(trial, steps=0) < 0.1 < 0.4 < score(trial, steps=80)
 
 

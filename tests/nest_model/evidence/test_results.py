@@ -11,7 +11,7 @@ from nest_model.data.predictions import read_predictions
 from nest_model.evidence.page import render, sentences, share_curves
 from nest_model.evidence.report import write_evidence
 from nest_model.evidence.results import evidence
-from nest_model.evidence.rows import Names, rows_by_name
+from nest_model.evidence.rows import EvidenceAssets, rows_by_name
 from nest_model.training.seeds import predictions_of_seed
 from nest_model.training.telemetry import Telemetry
 from schemas.cards import StepCard
@@ -43,7 +43,7 @@ def layout(tmp_path_factory):
 def copy_cell(layout, row: str, *, seed: int, noise: float, further: tuple[int, ...] = ()) -> None:
     """Write a row's predictions of TASK: NEST's, with noise."""
     of_nest = read_predictions(layout.report(f"{TASK}_nest") / "predictions.parquet")
-    name = Names("mimic").cell(rows_by_name()[row], TASK)
+    name = EvidenceAssets("mimic").cell(rows_by_name()[row], TASK)
     file = layout.report(name) / "predictions.parquet"
     write_card(layout, name.removeprefix("mimic_"))
     for number in (seed, *further):

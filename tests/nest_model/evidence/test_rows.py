@@ -1,6 +1,6 @@
 import pytest
 
-from nest_model.evidence.rows import Names, all_rows, clashes, refuse_unknown, rows_by_name
+from nest_model.evidence.rows import EvidenceAssets, all_rows, clashes, refuse_unknown, rows_by_name
 from nest_model.options import FineTuningOptions, PretrainingOptions
 from nest_model.systems import systems
 from schemas.errors import NestError
@@ -18,14 +18,14 @@ def test_the_papers_speed_table_alone_has_the_systems_that_are_made_by_name_alon
 
 
 def test_a_rows_assets_begin_with_the_source_and_have_no_suffix_of_a_cohorts_steps():
-    row, names = rows_by_name()["bert"], Names("mimic")
+    row, names = rows_by_name()["bert"], EvidenceAssets("mimic")
     assert names.pretrained(row) == "mimic_evidence_bert"
     assert names.cell(row, "mimic_mortality") == "mimic_evidence_bert_mortality"
     assert names.cell(row, "sepsis") == "mimic_evidence_bert_sepsis"
 
 
 def test_nest_and_lightgbm_are_the_models_every_cohort_has():
-    rows, names = rows_by_name(), Names("mimic")
+    rows, names = rows_by_name(), EvidenceAssets("mimic")
     assert names.cell(rows["nest"], "mimic_mortality") == "mimic_mortality_nest"
     assert names.cell(rows["lightgbm"], "mimic_mortality") == "mimic_mortality_lightgbm"
     assert names.pretrained(rows["nest"]) == "mimic_nest"

@@ -7,8 +7,8 @@ import torch
 
 from nest_model.next_set import bert as bert_module
 from nest_model.next_set.baskets import Baskets
-from nest_model.next_set.bert import Bert, BertBackbone, fit_bert
-from nest_model.next_set.bert_model import Batch, BertModel
+from nest_model.next_set.bert import BertBackbone, BertRecommender, fit_bert
+from nest_model.next_set.bert_model import BertBatch, BertModel
 from nest_model.next_set.bert_options import BertOptions
 from nest_model.next_set.bert_rows import FIRST, ProductTokens, latest, rows_of
 from nest_model.next_set.metrics import score_rankings
@@ -65,7 +65,7 @@ def world() -> Baskets:
 
 
 @pytest.fixture(scope="module")
-def recommender(world, tools) -> Bert:
+def recommender(world, tools) -> BertRecommender:
     return fit_bert(no_test_users(world), None, SMALL, 1, tools)
 
 
@@ -77,7 +77,7 @@ def model_of(baskets: Baskets, options: BertOptions = SMALL) -> tuple[BertModel,
 
 
 def query_logits(model: BertModel, tokens: ProductTokens, baskets: Baskets) -> torch.Tensor:
-    batch = Batch.of(rows_of(baskets, tokens, with_query=True), torch.device("cpu"))
+    batch = BertBatch.of(rows_of(baskets, tokens, with_query=True), torch.device("cpu"))
     with torch.no_grad():
         return model.logits(model.states(batch, batch.offsets[1:] - 1))
 
@@ -275,7 +275,7 @@ def test_user_vectors_are_read_at_cls_or_at_the_query(recommender, world):
     cls, mask = (
         BertBackbone(recommender, readout).user_vectors(histories_of(world)) for readout in ("cls", "mask")
     )
-    batch = Batch.of(rows_of(world, recommender.tokens, with_query=True), torch.device("cpu"))
+    batch = BertBatch.of(rows_of(world, recommender.tokens, with_query=True), torch.device("cpu"))
     with torch.no_grad():
         states = recommender.model.states(batch, torch.arange(len(batch.tokens)))
     torch.testing.assert_close(cls, states[batch.offsets[:-1]], rtol=0, atol=1e-5)

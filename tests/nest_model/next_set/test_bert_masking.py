@@ -3,13 +3,13 @@ import pytest
 
 from nest_model.next_set.bert_masking import MaskedRows, mask_rows
 from nest_model.next_set.bert_options import MASKINGS, Masking
-from nest_model.next_set.bert_rows import CLS, FIRST, MASK, UNK, ProductTokens, Rows, rows_of
+from nest_model.next_set.bert_rows import CLS, FIRST, MASK, UNK, BertRows, ProductTokens, rows_of
 from tests.support.factories.histories import indexed_baskets
 
 PRODUCTS = 8
 
 
-def random_rows(users: int = 40, min_count: int = 1) -> Rows:
+def random_rows(users: int = 40, min_count: int = 1) -> BertRows:
     rng = np.random.default_rng(0)
     shop = indexed_baskets(
         [
@@ -21,7 +21,7 @@ def random_rows(users: int = 40, min_count: int = 1) -> Rows:
     return rows_of(shop, ProductTokens.of(shop, min_count), with_query=False)
 
 
-def masked(rows: Rows, masking: Masking, seed: int = 1, share: float = 0.3) -> MaskedRows:
+def masked(rows: BertRows, masking: Masking, seed: int = 1, share: float = 0.3) -> MaskedRows:
     return mask_rows(rows, masking, share, np.random.default_rng(seed))
 
 
@@ -53,7 +53,7 @@ def test_a_masked_target_is_visible_nowhere_else_in_its_line():
     step = masked(rows, "item")
     other_tokens = rows.tokens.copy()
     other_tokens[step.target_rows] = FIRST + (other_tokens[step.target_rows] - FIRST + 1) % PRODUCTS
-    again = masked(Rows(other_tokens, rows.positions, rows.offsets), "item")
+    again = masked(BertRows(other_tokens, rows.positions, rows.offsets), "item")
     assert again.rows.tokens.tolist() == step.rows.tokens.tolist()
     assert (again.target_tokens != step.target_tokens).all()
 
@@ -100,7 +100,7 @@ def test_joint_asks_about_half_of_the_users_for_a_basket():
 
 def test_an_unknown_product_is_no_target_and_its_basket_is_not_asked_for_alone():
     tokens = np.array([CLS, FIRST, UNK, CLS, UNK, FIRST + 1])
-    rows = Rows(tokens, np.array([0, 1, 2, 0, 1, 1]), np.array([0, 3, 6]))
+    rows = BertRows(tokens, np.array([0, 1, 2, 0, 1, 1]), np.array([0, 3, 6]))
     for seed in range(10):
         step = masked(rows, "last_basket", seed)
         assert targets_of(step, 0) == [FIRST]

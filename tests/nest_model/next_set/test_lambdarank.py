@@ -7,7 +7,13 @@ from nest_model.next_set import lambdarank
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import Everybody
 from nest_model.next_set.labels import label_blocks, label_questions
-from nest_model.next_set.lambdarank import Candidates, LightgbmOptions, LightgbmRecommender, Rows, fit
+from nest_model.next_set.lambdarank import (
+    CandidateProducts,
+    CandidateRows,
+    LightgbmOptions,
+    LightgbmRecommender,
+    fit,
+)
 from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.personal import FEATURES
 from nest_model.next_set.questions import Questions
@@ -55,9 +61,9 @@ def test_rows_are_own_and_popular_products_and_hits_those_of_the_label() -> None
     shop = random_shop(np.random.default_rng(1), users=15)
     training = baskets_of(shop, product_id=range(100, 115))
     options = LightgbmOptions(explore=3)
-    candidates = Candidates.before_labels(no_test_users(training), options)
+    candidates = CandidateProducts.before_labels(no_test_users(training), options)
     questions = questions_before(training, 0)
-    rows = Rows.of(questions, candidates)
+    rows = CandidateRows.of(questions, candidates)
     earlier = [basket for baskets in shop.values() for basket in baskets[:-1]]
     counts = {product: sum(product in basket for basket in earlier) for product in range(100, 115)}
     popular = sorted(counts, key=lambda product: (-counts[product], product))[:3]
@@ -86,7 +92,9 @@ def test_rows_do_not_change_with_the_label_and_what_follows(back: int) -> None:
     tables = []
     for version in (shop, other_shop):
         data = no_test_users(baskets_of(version, product_id=range(100, 115)))
-        rows = Rows.of(questions_before(data.training, back), Candidates.before_labels(data, options))
+        rows = CandidateRows.of(
+            questions_before(data.training, back), CandidateProducts.before_labels(data, options)
+        )
         tables.append((rows.user, rows.item, rows.features))
     for before, after in zip(*tables, strict=True):
         np.testing.assert_array_equal(before, after)
@@ -97,13 +105,13 @@ def test_long_queries_are_cut_to_their_hits_and_popular_rows(monkeypatch: pytest
     monkeypatch.setattr(lambdarank, "MOST_ROWS_OF_QUERY", 3)
     user = np.repeat([0, 1], [5, 2])
     is_hit = np.array([0, 0, 0, 0, 1, 1, 0], dtype=bool)
-    rows = Rows(user, np.arange(7), np.zeros((7, 1), dtype=np.float32), is_hit)
+    rows = CandidateRows(user, np.arange(7), np.zeros((7, 1), dtype=np.float32), is_hit)
     assert rows.fit_for_learning(is_ranked=True).tolist() == [0, 1, 4, 5, 6]
 
 
 def test_queries_without_a_hit_teach_a_classifier_but_no_ranker() -> None:
     is_hit = np.array([0, 0, 0, 1], dtype=bool)
-    rows = Rows(np.array([0, 0, 1, 1]), np.arange(4), np.zeros((4, 1), dtype=np.float32), is_hit)
+    rows = CandidateRows(np.array([0, 0, 1, 1]), np.arange(4), np.zeros((4, 1), dtype=np.float32), is_hit)
     assert rows.fit_for_learning(is_ranked=True).tolist() == [2, 3]
     assert rows.fit_for_learning(is_ranked=False).tolist() == [0, 1, 2, 3]
 

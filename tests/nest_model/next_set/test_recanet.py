@@ -24,10 +24,10 @@ SMALL = {"item_size": 6, "epochs": 2, "batch_rows": 100, "rate": 1e-2, "min_item
 SYSTEMS = ["recanet", "recanet_inductive"]
 
 
-def new_model(users: int = 3, item_size: int = 6, user_size: int = 4) -> recanet.ReCANet:
+def new_model(users: int = 3, item_size: int = 6, user_size: int = 4) -> recanet.ReCANetModel:
     torch.manual_seed(0)
     table = recanet.UserTable(np.arange(users), user_size)
-    return recanet.ReCANet(recanet.keras_embedding(len(PRODUCTS), item_size), item_size, table)
+    return recanet.ReCANetModel(recanet.keras_embedding(len(PRODUCTS), item_size), item_size, table)
 
 
 def fit(name, tmp_path, training, *, data=None, validation=None, seed=1, **options):
@@ -133,7 +133,7 @@ def test_transductive_vectors_are_those_of_training_test_and_validation_users(tm
     model = fit("recanet", tmp_path, training, **options).model
     assert model.users.subject_id.tolist() == [1, 2, 3, 5]
     inductive = fit("recanet_inductive", tmp_path, training, **options).model
-    assert isinstance(inductive.users, recanet.NoUser)
+    assert isinstance(inductive.users, recanet.NoUserVector)
 
 
 def test_users_without_a_vector_have_zeros():

@@ -6,8 +6,8 @@ import pytest
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.labels import label_blocks
 from nest_model.next_set.recanet_rows import (
-    Batch,
-    Rows,
+    RepurchaseBatch,
+    RepurchaseRows,
     join_users,
     question_rows,
     training_rows,
@@ -21,7 +21,7 @@ def everything(baskets: Baskets) -> np.ndarray:
     return np.ones(baskets.products, dtype=bool)
 
 
-def gaps_of(batch: Batch) -> list[tuple[int, ...]]:
+def gaps_of(batch: RepurchaseBatch) -> list[tuple[int, ...]]:
     starts = np.concatenate([[0], np.cumsum(batch.row_counts)])
     return [
         tuple(int(batch.gaps[starts[t] + row]) for t, rows in enumerate(batch.row_counts) if row < rows)
@@ -29,7 +29,7 @@ def gaps_of(batch: Batch) -> list[tuple[int, ...]]:
     ]
 
 
-def contents(rows: Rows, baskets: Baskets, most_gaps: int = MOST_GAPS) -> set[tuple]:
+def contents(rows: RepurchaseRows, baskets: Baskets, most_gaps: int = MOST_GAPS) -> set[tuple]:
     """Return (user, label position, product, gaps, is bought) of each row."""
     batch = rows.batch(np.arange(len(rows)), most_gaps)
     users = baskets.subject_id[rows.label_user[batch.label]]

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nest_model.next_set.set_model import FIRST_GATE, UNREAD, Occurrences, Purchases, SetModel, set_loss
+from nest_model.next_set.set_model import FIRST_GATE, UNREAD, HistoryProducts, Occurrences, SetModel, set_loss
 from schemas.tables.vocab import UNK
 
 TOKENS = np.array([5, UNK, 6, 7, UNK])
 BIAS = torch.tensor([0.0, -6.0, 0, 0, 0, -1.0, -2.0, -3.0])
-PURCHASES = Purchases(
+PURCHASES = HistoryProducts(
     user=torch.tensor([0, 0, 1]),
     item=torch.tensor([1, 2, 3]),
     features=torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),

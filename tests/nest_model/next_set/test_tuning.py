@@ -8,14 +8,14 @@ import pytest
 
 from nest_model.next_set.questions import Histories, LearningData, Questions, Shop
 from nest_model.next_set.ranking import NO_PRODUCT, Ranking
-from nest_model.next_set.system import Options, Recommender, System, Tools
+from nest_model.next_set.system import NextBasketOptions, NextBasketSystem, Recommender, Tools
 from nest_model.next_set.tuning import Trial, best, points, tune
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import NestError
 from tests.support.factories.shops import Shopper, write_shop
 
 
-class Choice(Options):
+class Choice(NextBasketOptions):
     product: int = 1
     score: float = 0.0
     mark: str = "a"
@@ -31,7 +31,7 @@ class ListsOneProduct(Recommender):
         return Ranking(ids, np.where(ids == NO_PRODUCT, np.nan, self.options.score).astype(np.float32))
 
 
-class OneProduct(System):
+class OneProduct(NextBasketSystem):
     title = "One product"
     about = "Recommends one product to everybody."
     Options = Choice

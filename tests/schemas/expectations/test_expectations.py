@@ -10,7 +10,7 @@ import pytest
 from schemas import expectations
 from schemas.contract import read_table, write_table
 from schemas.expectations import Suite, validation
-from schemas.expectations.validation import Outcome, validate
+from schemas.expectations.validation import RuleOutcome, validate
 from schemas.tables.seqset import SEQSET
 from schemas.tables.vocab import SPECIALS
 from tests.support.tiny_layout import COHORT, DAY, START, Row, broken, mortality, tables, write
@@ -231,7 +231,7 @@ def test_equal_cuts_of_whole_numbers_cause_no_warning(tmp_path: Path) -> None:
     assert failing(SUITES["vocab"](layout), {"decile_can_hold_a_value"}) == set()
 
 
-def failures(suite: Suite, names: set[str]) -> list[Outcome]:
+def failures(suite: Suite, names: set[str]) -> list[RuleOutcome]:
     """Return the failed outcomes of the views with one of these rules.
 
     The rules on columns and types are not run: no fault here breaks them, and they take half the time.

@@ -9,7 +9,7 @@ import pytest
 from schemas import expectations
 from schemas.expectations import validation
 from schemas.expectations.usual import RECORD_STAYS, RECORDS
-from schemas.expectations.validation import Outcome, validate
+from schemas.expectations.validation import RuleOutcome, validate
 from schemas.suppress import SMALLEST_SHOWN
 from tests.support.tiny_layout import DAY, Row, Tables, tables, write
 
@@ -180,7 +180,7 @@ FAULTS: list[tuple[str, Change, set[str]]] = [
 ]
 
 
-def failing(suite: str, change: Change | None, folder: Path) -> dict[str, Outcome]:
+def failing(suite: str, change: Change | None, folder: Path) -> dict[str, RuleOutcome]:
     rows = tables()
     if change:
         change(rows)

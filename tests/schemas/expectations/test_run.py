@@ -22,7 +22,7 @@ from schemas import expectations
 from schemas.contract import ContractError
 from schemas.expectations import validation
 from schemas.expectations.suite import Rule
-from schemas.expectations.validation import Outcome, Validation, expectation_suite, validate
+from schemas.expectations.validation import RuleOutcome, Validation, expectation_suite, validate
 from schemas.io.scratch import clear_scratch
 from tests.support.commands import ROOT
 from tests.support.tiny_layout import COHORT, broken, tables, write
@@ -93,7 +93,7 @@ def test_folder_with_a_quote_in_its_name_is_validated(tmp_path: Path) -> None:
 
 def test_small_counts_are_suppressed_in_displayed_outcomes() -> None:
     def shown(num_broken: int, rows: int, private: bool = True) -> tuple[str, str]:
-        return Outcome(Rule("code_is_given", ("code",)), False, num_broken, rows, private=private).shown
+        return RuleOutcome(Rule("code_is_given", ("code",)), False, num_broken, rows, private=private).shown
 
     assert shown(3, 1000) == ("< 11", "–")
     assert shown(25, 1000) == ("25", "2.50%")
@@ -109,7 +109,7 @@ def test_small_counts_are_suppressed_in_displayed_outcomes() -> None:
 )
 def test_cohort_outcome_does_not_disclose_the_number_of_rows(num_broken: int, text_of_count: str) -> None:
     rule = Rule("code_is_given", ("code",))
-    outcome = Outcome(rule, False, num_broken, 1000, discloses_rows=False)
+    outcome = RuleOutcome(rule, False, num_broken, 1000, discloses_rows=False)
     assert outcome.shown == (text_of_count, "–")
     failing = Validation("mimic_mortality_labels", 1000, (outcome,), discloses_rows=False)
     passing = Validation("mimic_mortality_labels", 1000, (), discloses_rows=False)
@@ -198,7 +198,7 @@ def test_rule_that_cannot_be_computed_fails_without_a_value(tmp_path: Path) -> N
 
 
 def test_validation_passes_errors_when_only_a_warning_failed() -> None:
-    outcome = Outcome(Rule("unit_is_given", ("unit",), severity="WARN"), False, 500, 1000)
+    outcome = RuleOutcome(Rule("unit_is_given", ("unit",), severity="WARN"), False, 500, 1000)
     result = Validation("events", 1000, (outcome,))
     assert result.passed("ERROR")
     assert not result.passed("WARN")
@@ -251,7 +251,7 @@ def test_check_uses_a_temporary_folder_beside_the_tables(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
     layout, folders, run_view = write(tables(), tmp_path / "data" / "mimic"), set(), validation._run_view
 
-    def record_folder(*arguments: Any) -> list[Outcome]:
+    def record_folder(*arguments: Any) -> list[RuleOutcome]:
         (place,) = layout.root.glob(".check_*")
         engine = arguments[1].get_execution_engine()
         (spill,) = engine.execute_query(

@@ -71,7 +71,7 @@ def _by_kind(rows: Tensor, kinds: Tensor, maps: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class RowPairs:
     """The relations of all pairs of rows in a set, without their vectors; in each bucket of the plan."""
 
     plan: SdpaPlan
@@ -133,7 +133,7 @@ class RelationReader(nn.Module):
 
         Args:
             rows: queries, keys and values, [pieces, heads, slots, d_head] each.
-            relation: a bucket's `left`, `right` and `inverse_deviations`, see Pairs.
+            relation: a bucket's `left`, `right` and `inverse_deviations`, see RowPairs.
             mask: [pieces, 1, 1, keys], added to the scores; None: all 0.
         """
         left, right, inverse_deviation = relation
@@ -157,7 +157,7 @@ class RelationPlan:
     What it computes for pairs is computed again in the backward pass, so that only one layer's numbers exist at a time.
     """
 
-    pairs: Pairs
+    pairs: RowPairs
     reader: RelationReader
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -176,10 +176,10 @@ class RelationPlan:
 
 
 @dataclass(frozen=True)
-class LayerContext:
+class HeartLayerContext:
     """What the layers share: pairs of rows in sets, and the attention of [CLS] rows within a patient."""
 
-    pairs: Pairs
+    pairs: RowPairs
     query_rows: Tensor | None  # i64 [queries], those a layer returns; None: all
     cls_places: Tensor  # i64 [sets], of the [CLS] rows among these
     subject_plan: AttentionPlan
@@ -196,7 +196,7 @@ class HeartLayer(nn.Module):
         self.cross_set_norm = nn.LayerNorm(config.d_model, bias=False)
         self.cross_set = Attention(config.d_model, config.heads)
 
-    def forward(self, rows: Tensor, context: LayerContext) -> Tensor:
+    def forward(self, rows: Tensor, context: HeartLayerContext) -> Tensor:
         """Return the layer's output at the query rows, [queries, d_model]."""
         plan = RelationPlan(context.pairs, self.relation)
         rows = self.set_wise(rows, plan, None, context.query_rows)
@@ -239,8 +239,8 @@ class Heart(KindAwareEncoder):
         is_read.index_fill_(0, rows, True)
         hidden_states: Tensor = self.embedding(batch.tokens)
         left, right = self.relation(hidden_states, self.kind_of_token[batch.tokens])
-        context = LayerContext(
-            Pairs.of(left, right, batch.set_offsets),
+        context = HeartLayerContext(
+            RowPairs.of(left, right, batch.set_offsets),
             None,
             batch.cls_rows,
             plan_attention(batch.subject_offsets, dtype=compute_dtype(hidden_states)),
@@ -251,7 +251,7 @@ class Heart(KindAwareEncoder):
         query_rows = (is_read | is_cls).nonzero().squeeze(1)
         last_context = replace(
             context,
-            pairs=Pairs.of(left, right, batch.set_offsets, query_rows),
+            pairs=RowPairs.of(left, right, batch.set_offsets, query_rows),
             query_rows=query_rows,
             cls_places=is_cls[query_rows].nonzero().squeeze(1),
         )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig
-from nest_model.model.systems.heart.encoder import Heart, Pairs, Relation, RelationPlan, RelationReader
+from nest_model.model.systems.heart.encoder import Heart, Relation, RelationPlan, RelationReader, RowPairs
 from schemas.tables.vocab import SPECIALS
 from tests.support import references
 from tests.support.factories.ragged import MAX_SET_ROWS, VOCAB_SIZE, ragged_batch, seeded, subjects
@@ -54,7 +54,7 @@ def test_relations_without_vectors_equal_relations_with_them_and_so_do_gradients
     directions = torch.randn(110, HEADS, D_MODEL // HEADS, dtype=torch.float64)
     weights = [x, parts, *relation.parameters(), *reader.parameters()]
 
-    pairs = Pairs.of(*relation(x, kinds), offsets)
+    pairs = RowPairs.of(*relation(x, kinds), offsets)
     outputs = RelationPlan(pairs, reader).attend(*parts)
     gradients = torch.autograd.grad((outputs * directions).sum(), weights)
     expected = torch.cat(
@@ -86,7 +86,7 @@ def test_two_queries_rank_the_same_keys_differently_by_their_relations_alone(rel
         torch.testing.assert_close(shares.sum(1), torch.ones(30, dtype=torch.float64))
         return {tuple(order) for order in shares.argsort(1).tolist()}
 
-    pairs = Pairs.of(*relation(x, kinds), torch.tensor([0, 30]))
+    pairs = RowPairs.of(*relation(x, kinds), torch.tensor([0, 30]))
     without_norm = replace(pairs, inverse_deviations=(torch.ones(1, 1, 30, 30, dtype=torch.float64),))
     assert len(rankings(pairs)) > 1
     assert len(rankings(without_norm)) == 1, "a relation that is not normed is a mere bias of the key"
