@@ -17,7 +17,7 @@ from lightning_fabric import Fabric
 
 from nest_model.commands import embed, fill, finetune, predict
 from nest_model.comparison import compare as comparing
-from nest_model.comparison.runs import read_runs
+from nest_model.comparison.run_folders import read_runs
 from nest_model.data.labels import Labels, untrainable_reason
 from nest_model.data.moments import TIME, At, Moments, is_moment, read_index
 from nest_model.data.own_labels import write_own_labels

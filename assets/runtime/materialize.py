@@ -13,7 +13,7 @@ from dagster._core.errors import DagsterUserCodeProcessError
 from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]
 
 from assets.resources import Workspace
-from pipelines.engine import executor
+from pipelines.engine import workers
 from schemas.errors import InputError, NestError
 from schemas.io.urls import redact_url
 
@@ -75,7 +75,7 @@ def _apply_settings(arguments: Sequence[Any]) -> None:
     for workspace in arguments:
         if isinstance(workspace, Workspace) and (context := _asset_context()):
             settings = workspace.fetching
-            executor.use_scheduler(settings.dask_scheduler)
+            workers.use_scheduler(settings.dask_scheduler)
             folder = redact_url(settings.store_url or str(settings.data_folder))
             context.add_asset_metadata(
                 {"data_folder": folder, "preset": settings.preset, "seed": settings.seed}

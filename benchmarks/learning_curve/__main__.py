@@ -15,7 +15,7 @@ from benchmarks.learning_curve import chain, fresh
 from benchmarks.learning_curve.curve import ScoresByPoint, curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
-from benchmarks.learning_curve.plan import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, plan
+from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, plan
 from benchmarks.learning_curve.scores import read_scores, write_scores
 from benchmarks.pipelines.measure import Machine
 from nest_model.report.figures import png

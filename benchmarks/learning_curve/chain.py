@@ -14,7 +14,7 @@ import dagster as dg
 
 from assets.cohorts import COHORT_FOLDER
 from assets.definitions import build
-from benchmarks.learning_curve.plan import CurvePoint
+from benchmarks.learning_curve.schedule import CurvePoint
 from nest_model.training.stop import die_with_parent
 from schemas.cards import StepCard
 from schemas.errors import NestError

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.learning_curve.chain import COHORTS
-from benchmarks.learning_curve.plan import CurvePoint
+from benchmarks.learning_curve.schedule import CurvePoint
 from benchmarks.learning_curve.scores import CurveScores, TaskScore
 from nest_model.evaluation.metrics import Score, combine, missing
 from nest_model.report.tasks import title_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from assets.models.common import flags
 from benchmarks.learning_curve.chain import COHORTS, FRESH, ROOT, environment, layout_of, settings
-from benchmarks.learning_curve.plan import CurvePoint
+from benchmarks.learning_curve.schedule import CurvePoint
 from nest_model.options import FineTuningOptions
 from schemas.errors import NestError
 

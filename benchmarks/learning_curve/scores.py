@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from benchmarks.learning_curve import fresh
 from benchmarks.learning_curve.chain import COHORTS, FRESH, data_version, layout_of
-from benchmarks.learning_curve.plan import CurvePoint
+from benchmarks.learning_curve.schedule import CurvePoint
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import Predictions, read_predictions
 from nest_model.evaluation.bootstrap import Resamples, weighted_auroc

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from benchmarks.simulation.readout import PoolingByAttention
+from benchmarks.simulation.pooling import PoolingByAttention
 from nest_model.config import ModelConfig
 from nest_model.data.packed import offsets
 from nest_model.model.attention import AttentionPlan, plan_attention

@@ -15,7 +15,7 @@ from nest_model.commands.finetune import finetune
 from nest_model.commands.pretrain import pretrain
 from nest_model.comparison.compare import compare
 from nest_model.comparison.page import render
-from nest_model.comparison.runs import read_runs
+from nest_model.comparison.run_folders import read_runs
 from nest_model.data.labels import Labels, untrainable_reason
 from nest_model.options import FineTuningOptions, Options, PretrainingOptions, preset_for
 from nest_model.training.runtime import Runtime

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nest_model.comparison.compare import compare, text
-from nest_model.comparison.runs import read_runs
+from nest_model.comparison.run_folders import read_runs
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import write_json, write_text
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nest_model.comparison.runs import TREES, Run
+from nest_model.comparison.run_folders import TREES, Run
 from nest_model.data.predictions import same_rows
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import SPLIT, Score, combine

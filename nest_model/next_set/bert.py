@@ -24,7 +24,7 @@ from nest_model.next_set.bert_rows import FIRST, BertRows, ProductTokens, latest
 from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking, TieOrder
 from nest_model.next_set.system import Recommender, Tools
-from nest_model.next_set.validation import disclosable, evenly_spread, validation_scores
+from nest_model.next_set.validation_users import disclosable, evenly_spread, validation_scores
 from nest_model.recipe import Recipe
 from nest_model.training.ranks import split_step
 from nest_model.training.runtime import Runtime

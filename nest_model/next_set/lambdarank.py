@@ -20,7 +20,7 @@ from nest_model.next_set.personal import FEATURES, ProductStatistics, features
 from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import K, Ranking, TieOrder
 from nest_model.next_set.system import NextBasketOptions, Recommender
-from nest_model.next_set.validation import evenly_spread
+from nest_model.next_set.validation_users import evenly_spread
 from nest_model.training.telemetry import Telemetry
 
 if TYPE_CHECKING:

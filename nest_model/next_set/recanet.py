@@ -25,7 +25,7 @@ from nest_model.next_set.recanet_rows import (
     training_rows,
 )
 from nest_model.next_set.system import Recommender, Tools
-from nest_model.next_set.validation import BestEpoch
+from nest_model.next_set.validation_users import BestEpoch
 
 HIDDEN = 64
 _USERS_AT_A_TIME = 4_096

@@ -12,9 +12,9 @@ import pyarrow as pa
 from nest_model.next_set.baskets import Baskets, OrderRows, read_orders
 from nest_model.next_set.card import read_card
 from nest_model.next_set.frequent import Everybody, fill
-from nest_model.next_set.lists import rankings_table
+from nest_model.next_set.list_tables import rankings_table
 from nest_model.next_set.questions import Histories, LearningData, Questions, read_learning_data
-from nest_model.next_set.state import backbone_hashes
+from nest_model.next_set.run_state import backbone_hashes
 from nest_model.next_set.system import Recommender, Tools, load_system
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import write_table

@@ -16,12 +16,12 @@ import numpy as np
 from nest_model.next_set import metrics, tuning
 from nest_model.next_set.card import FORMAT
 from nest_model.next_set.frequent import Everybody, fill
-from nest_model.next_set.lists import rankings_table, scores_table
+from nest_model.next_set.list_tables import rankings_table, scores_table
 from nest_model.next_set.questions import EvaluationProtocol, QueryTime, Questions, Shop, Target, read_shop
 from nest_model.next_set.ranking import LISTED, NO_PRODUCT, K, Ranking, is_tied
-from nest_model.next_set.state import State, backbone_hashes, code_key, fingerprint, key_of
+from nest_model.next_set.run_state import State, backbone_hashes, code_key, fingerprint, key_of
 from nest_model.next_set.system import NextBasketSystem, Tools, load_system, read_options
-from nest_model.next_set.validation import disclosable, validation_scores
+from nest_model.next_set.validation_users import disclosable, validation_scores
 from nest_model.process import peak_mib
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import write_table

@@ -18,7 +18,7 @@ from nest_model.next_set.set_examples import Examples, HistoryPairs, statistics_
 from nest_model.next_set.set_forms import NestSetOptions, SetForm, SetOptions
 from nest_model.next_set.set_model import HistoryProducts, Occurrences, SetModel, set_loss
 from nest_model.next_set.system import Recommender, Tools
-from nest_model.next_set.validation import evenly_spread, validation_scores
+from nest_model.next_set.validation_users import evenly_spread, validation_scores
 from schemas.tables.vocab import UNK
 
 MOST_EPOCHS = 30

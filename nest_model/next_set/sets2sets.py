@@ -28,7 +28,7 @@ from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import Ranking
 from nest_model.next_set.sets2sets_options import Sets2SetsOptions
 from nest_model.next_set.system import Recommender, Tools
-from nest_model.next_set.validation import BestEpoch
+from nest_model.next_set.validation_users import BestEpoch
 
 _USERS_AT_A_TIME = 256
 

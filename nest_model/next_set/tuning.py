@@ -10,7 +10,7 @@ from sklearn.model_selection import ParameterSampler
 
 from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.system import NextBasketSystem, Tools
-from nest_model.next_set.validation import disclosable, validation_scores
+from nest_model.next_set.validation_users import disclosable, validation_scores
 
 
 class Trial(BaseModel):

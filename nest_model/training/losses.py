@@ -10,7 +10,7 @@ from nest_model.model.cross_entropy import Targets, cross_entropy_sum
 from nest_model.model.encoder import ReadRows
 from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.training.masking import MaskedBatch, SetTargets
-from nest_model.training.ranking import SetScores, rank, top_tokens
+from nest_model.training.set_scores import SetScores, rank, top_tokens
 from nest_model.training.token_loss import token_loss
 
 

@@ -9,7 +9,7 @@ import polars as pl
 from pipelines.cohorts.read import codes_in_bucket
 from pipelines.cohorts.tables import Tables, matches
 from pipelines.engine.buckets import Buckets
-from pipelines.engine.executor import each_bucket
+from pipelines.engine.workers import each_bucket
 from schemas.cohort import CodeList, Cohort
 from schemas.layout import Layout
 

@@ -7,11 +7,11 @@ from typing import Any
 import polars as pl
 
 from pipelines.cohorts.candidates import KEY, with_follow_up
-from pipelines.cohorts.event_times import add_time_steps, fit_times, time_labels
-from pipelines.cohorts.numbers import fit_scale, number_labels
+from pipelines.cohorts.number_outcomes import fit_scale, number_labels
 from pipelines.cohorts.outcomes import add_outcome_time, classes_of, window_end
 from pipelines.cohorts.steps import Steps, index_steps
 from pipelines.cohorts.tables import Tables
+from pipelines.cohorts.time_outcomes import add_time_steps, fit_times, time_labels
 from schemas.cohort import NUMBERS, ClassOf, Cohort, IndexDaysLeft, LabClass, LabelsOf, TimeTo, ValueOf
 from schemas.icd10 import CHAPTERS
 from schemas.rules import DataRules

@@ -9,7 +9,7 @@ import polars as pl
 
 from pipelines.cohorts.read import scan_events
 from pipelines.engine.buckets import Buckets
-from pipelines.engine.executor import each_bucket
+from pipelines.engine.workers import each_bucket
 from pipelines.events.store import kinds_of
 from schemas.code_names import CodeNames
 from schemas.cohort.codes import VOCAB_NAMES as COHORT_VOCABS

@@ -14,7 +14,7 @@ from pipelines.cohorts.unanswerable import refuse_unanswerable
 from pipelines.cohorts.units import count_values, left_out_warnings, refuse_other_units
 from pipelines.cohorts.warnings import unknown_value_warnings, warnings_of
 from pipelines.engine.buckets import Buckets
-from pipelines.engine.executor import each_bucket
+from pipelines.engine.workers import each_bucket
 from schemas.cards import StepCard
 from schemas.cohort import CANNOT_ANSWER, Cohort, CohortError
 from schemas.contract import contract_name, write_part

@@ -8,7 +8,7 @@ import polars as pl
 
 from pipelines.cohorts.codes import ResolvedCodes
 from pipelines.cohorts.derive import CohortLabels
-from pipelines.cohorts.numbers import unit_of
+from pipelines.cohorts.number_outcomes import unit_of
 from schemas.cards import Flow, StepCard
 from schemas.cohort import Cohort, TimePoint
 from schemas.io.hashing import file_sha256

@@ -9,8 +9,8 @@ from pipelines.cohorts.candidates import KEY, death_in_stay, time_of
 from pipelines.cohorts.chapters import CLASS_MAPS
 from pipelines.cohorts.conditions import is_longer_than, stays_of
 from pipelines.cohorts.episodes import episode_starts, reaching_rate
-from pipelines.cohorts.event_times import first_event
 from pipelines.cohorts.tables import Tables, encounter_starts, event_times, within_window
+from pipelines.cohorts.time_outcomes import first_event
 from pipelines.cohorts.values import class_of_value, number_of_value, values_meeting
 from schemas.cohort import (
     AnyEncounter,

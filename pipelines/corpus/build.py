@@ -14,8 +14,8 @@ from pipelines.corpus import data_card, deciles_by_unit, seqsets, shards, tokens
 from pipelines.corpus.deciles import count_other_units, fit_cuts, refuse_numeric_units
 from pipelines.corpus.training_subjects import training_subjects
 from pipelines.engine.buckets import Buckets
-from pipelines.engine.executor import each_bucket
 from pipelines.engine.runs import Runs
+from pipelines.engine.workers import each_bucket
 from pipelines.events.store import kinds_of, read_events, scan_table
 from schemas.cards import Flow, ShardCard, StepCard
 from schemas.contract import contract_name, read_table, write_table

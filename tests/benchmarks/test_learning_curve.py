@@ -14,7 +14,7 @@ from benchmarks.learning_curve.__main__ import main
 from benchmarks.learning_curve.curve import curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
-from benchmarks.learning_curve.plan import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, plan
+from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, plan
 from benchmarks.learning_curve.scores import SPLIT, CurveScores, TaskScore, path_of, read_scores
 from nest_model.data.predictions import read_predictions
 from nest_model.report.figures import png

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from nest_model.__main__ import main
-from nest_model.next_set.state import State
+from nest_model.next_set.run_state import State
 
 
 def kill_after(trials: int) -> None:

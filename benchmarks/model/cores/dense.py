@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from benchmarks.model.cores.sequences import as_rows, as_sequences
+from benchmarks.model.cores.fixed_length import as_rows, as_sequences
 from benchmarks.model.sizes import Sizes
 from nest_model.model.attention.sdpa import fused_attention
 

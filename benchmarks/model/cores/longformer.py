@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.model.cores.sequences import as_rows, as_sequences
+from benchmarks.model.cores.fixed_length import as_rows, as_sequences
 from benchmarks.model.sizes import Sizes
 from nest_model.model.attention.sdpa import fused_attention
 from nest_model.model.layers import Attention, rotate

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nest_model.data.packed import offsets as offsets_of
-from nest_model.model.attention.packed import KERNELS, PackedPlan
+from nest_model.model.attention.packed_kernels import KERNELS, PackedPlan
 from nest_model.model.attention.sdpa import SdpaPlan
 
 log = logging.getLogger("nest")

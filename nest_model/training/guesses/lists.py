@@ -9,7 +9,7 @@ import torch
 from nest_model.training.guesses.frequent import first_k, most_common
 from nest_model.training.guesses.popularity import FIRST_TOKEN, Popularity
 from nest_model.training.guesses.sight import MaskedPatients
-from nest_model.training.ranking import K, rank
+from nest_model.training.set_scores import K, rank
 
 SHARES = np.linspace(0, 1, 21)
 

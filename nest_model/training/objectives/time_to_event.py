@@ -16,7 +16,7 @@ from nest_model.data.code_events import CodeEvents
 from nest_model.data.packed import PackedBatch
 from nest_model.model.systems.motor.encoder import PIECES, Motor, num_tasks
 from nest_model.training.event_times import TimedBatch, holders
-from nest_model.training.guesses.hazards import Risk, days_at_risk
+from nest_model.training.guesses.constant_hazards import Risk, days_at_risk
 from nest_model.training.guesses.verdicts import with_verdicts
 from nest_model.training.objective import Objective, PackedPatients
 from nest_model.training.pretraining_data import PretrainingExamples

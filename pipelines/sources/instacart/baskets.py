@@ -8,7 +8,7 @@ import polars as pl
 from pipelines.corpus import shards
 from pipelines.corpus.seqsets import number_sets
 from pipelines.engine.buckets import Buckets
-from pipelines.engine.executor import each_bucket
+from pipelines.engine.workers import each_bucket
 from pipelines.events.store import read_events, scan_table
 from pipelines.sources.instacart.steps import KIND
 from schemas.cards import StepCard

@@ -9,8 +9,8 @@ import polars as pl
 
 from pipelines.corpus import shards
 from pipelines.engine.buckets import Buckets, Spill, write_buckets
-from pipelines.engine.executor import each_bucket
 from pipelines.engine.progress import StepProgress
+from pipelines.engine.workers import each_bucket
 from pipelines.events.store import scan_table, write_events
 from pipelines.reading.tables import count_lines, estimate_rows, require_columns
 from pipelines.sources.instacart import rows as transforms

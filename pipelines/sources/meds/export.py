@@ -19,7 +19,7 @@ from meds.schema import (
 
 from pipelines.corpus import shards
 from pipelines.engine.buckets import Buckets
-from pipelines.engine.executor import each_bucket
+from pipelines.engine.workers import each_bucket
 from pipelines.events.code_mapping import code_events
 from pipelines.events.store import events_file, kinds_of
 from pipelines.sources.meds.code_names import descriptions

@@ -12,7 +12,7 @@ import polars as pl
 from pipelines.corpus import shards
 from pipelines.corpus.training_subjects import training_subjects
 from pipelines.engine.buckets import Buckets, Spill, write_buckets
-from pipelines.engine.executor import each_bucket
+from pipelines.engine.workers import each_bucket
 from pipelines.events.store import events_file, write_events
 from pipelines.sources.meds import rows as transforms
 from pipelines.sources.meds.codes import OTHER_VOCAB, classify_codes

@@ -15,8 +15,8 @@ import polars as pl
 from pipelines.corpus import shards
 from pipelines.corpus.training_subjects import training_subjects
 from pipelines.engine.buckets import Buckets, Spill, write_buckets
-from pipelines.engine.executor import each_bucket
 from pipelines.engine.progress import StepProgress
+from pipelines.engine.workers import each_bucket
 from pipelines.events.code_mapping import shortest_target
 from pipelines.events.encounter_linking import StayOwners
 from pipelines.events.split import TASK_SPLIT, assign_split, subjects_sha256

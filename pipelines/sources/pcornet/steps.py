@@ -17,8 +17,8 @@ import polars as pl
 from pipelines.corpus import shards
 from pipelines.engine.buckets import Buckets, Spill, write_buckets
 from pipelines.engine.drop import drop_rows
-from pipelines.engine.executor import each_bucket
 from pipelines.engine.progress import StepProgress
+from pipelines.engine.workers import each_bucket
 from pipelines.events.split import BIRTH_DAYS_OF_TEST, TASK_SPLIT, split_by_birth_day, subjects_sha256
 from pipelines.events.store import scan_table, write_events
 from pipelines.sources.pcornet import people

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 import nest_model
 from nest_model.__main__ import main
 from nest_model.comparison.compare import _words, compare, validation_rows
-from nest_model.comparison.runs import Run, short_names
+from nest_model.comparison.run_folders import Run, short_names
 from nest_model.data.predictions import read_predictions
 from nest_model.training.recipe import PRETRAINING
 from schemas.errors import InputError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nest_model.data.packed import offsets
 from nest_model.model.attention import plan_attention
-from nest_model.model.attention.packed import KERNELS, PackedPlan, _with_bias
+from nest_model.model.attention.packed_kernels import KERNELS, PackedPlan, _with_bias
 from nest_model.model.attention.plan import BACKENDS, BackendProbe, agree, fastest
 from nest_model.model.attention.sdpa import MAX_WASTE, SdpaPlan, bucket_cuts, fused_attention
 

@@ -17,7 +17,7 @@ from nest_model.__main__ import main
 from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.questions import Shop
 from nest_model.next_set.ranking import LISTED, NO_PRODUCT, Ranking
-from nest_model.next_set.state import State
+from nest_model.next_set.run_state import State
 from nest_model.next_set.system import Recommender, Tools, load_system, names
 from nest_model.recipe import Recipe
 from nest_model.training.device import launch_fabric

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from nest_model.next_set import recanet
-from nest_model.next_set import validation as best_epoch
+from nest_model.next_set import recanet, validation_users
 from nest_model.next_set.questions import LearningData
 from nest_model.next_set.ranking import NO_PRODUCT
 from nest_model.next_set.recanet_rows import question_rows
@@ -156,7 +155,7 @@ def test_the_epoch_best_for_validation_users_is_taken(tmp_path, monkeypatch):
     training = baskets_of(random_users(40, 15), PRODUCTS)
     validation = questions_of_users({100: [[1, 2], [1]]}, {100: [1]}, PRODUCTS)
     worse = iter([0.5, 0.4, 0.3])
-    monkeypatch.setattr(best_epoch, "validation_scores", lambda *_: {"ndcg": next(worse), "recall": 0})
+    monkeypatch.setattr(validation_users, "validation_scores", lambda *_: {"ndcg": next(worse), "recall": 0})
     best = fit("recanet_inductive", tmp_path, training, validation=validation, epochs=3)
     first = fit("recanet_inductive", tmp_path, training, epochs=1)
     histories = histories_of_users(random_users(5, 15, seed=3, first=300), PRODUCTS)

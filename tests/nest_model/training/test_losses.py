@@ -14,7 +14,7 @@ from nest_model.data.packed import micro_batches
 from nest_model.model.heads import ClassifierHead
 from nest_model.training.losses import Counts, pretraining_loss, set_prediction, validation_scores
 from nest_model.training.masking import SetTargets, mask_batch, mask_sets
-from nest_model.training.ranking import rank, top_tokens
+from nest_model.training.set_scores import rank, top_tokens
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,
     VOCAB_SIZE,

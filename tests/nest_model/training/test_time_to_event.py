@@ -17,7 +17,7 @@ from nest_model.model.systems.motor.encoder import PIECES, Motor
 from nest_model.recipe import Recipe
 from nest_model.training import event_times
 from nest_model.training.event_times import TimedBatch
-from nest_model.training.guesses.hazards import Risk
+from nest_model.training.guesses.constant_hazards import Risk
 from nest_model.training.guesses.judgement import Judgement
 from nest_model.training.objectives.time_to_event import TimeToEvent, time_to_event_loss
 from schemas.errors import NestError

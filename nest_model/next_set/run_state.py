@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from nest_model.next_set.lists import ranking_of, rankings_table
+from nest_model.next_set.list_tables import ranking_of, rankings_table
 from nest_model.next_set.questions import Questions, Shop
 from nest_model.next_set.ranking import Ranking
 from nest_model.next_set.tuning import Trial

@@ -17,7 +17,7 @@ import pytest
 from assets.resources import Workspace
 from assets.sources.common import source_assets
 from pipelines.engine import dask as cluster_of_dask
-from pipelines.engine import executor
+from pipelines.engine import workers
 from pipelines.sources.mimic import steps as mimic
 from schemas.contract import read_table, write_table
 from schemas.errors import InputError, NestError
@@ -73,14 +73,14 @@ def cluster(tmp_path_factory):
 def second_cluster(tmp_path):
     running = LocalCluster(tmp_path, 2)
     yield running
-    executor.use_scheduler(None)
+    workers.use_scheduler(None)
     running.stop()
 
 
 @pytest.fixture(autouse=True)
 def local_executor():
     yield
-    executor.use_scheduler(None)
+    workers.use_scheduler(None)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def refuse(_: int) -> None:
 @pytest.mark.long
 def test_cluster_writes_the_same_bytes_as_this_machine(cluster, raw, tmp_path):
     local_bytes = run_chain(raw, tmp_path / "here")
-    executor.use_scheduler(cluster.address)
+    workers.use_scheduler(cluster.address)
     cluster_bytes = run_chain(raw, tmp_path / "there")
     # 12 buckets, and their cards
     assert len([name for name in local_bytes if name.startswith("seqset/shard-")]) == 24
@@ -139,7 +139,7 @@ def test_run_uses_the_scheduler_of_the_settings(cluster, raw, tmp_path, monkeypa
 @pytest.mark.long
 def test_cluster_result_is_unchanged_when_a_worker_is_killed(second_cluster, raw, tmp_path):
     local_bytes = run_chain(raw, tmp_path / "here", subjects_per_bucket=3)
-    executor.use_scheduler(second_cluster.address)
+    workers.use_scheduler(second_cluster.address)
 
     def kill_when_some_are_written() -> None:
         deadline = time.monotonic() + LONGEST_WAIT_SECONDS
@@ -191,13 +191,13 @@ CLIENT = """
 import sys
 from functools import partial
 from pathlib import Path
-from pipelines.engine import executor
+from pipelines.engine import workers
 from schemas.io.folders import replace_folder
-from tests.pipelines.engine.test_executor import write_rule
-executor.use_scheduler(sys.argv[1])
+from tests.pipelines.engine.test_workers import write_rule
+workers.use_scheduler(sys.argv[1])
 target, signals = Path(sys.argv[2]), Path(sys.argv[3])
 with replace_folder(target) as aside:
-    list(executor.each_bucket("rules", partial(write_rule, aside, signals, "earlier"), 2))
+    list(workers.each_bucket("rules", partial(write_rule, aside, signals, "earlier"), 2))
 """
 
 
@@ -215,7 +215,7 @@ def test_workers_of_a_killed_run_do_not_touch_the_next_run(cluster, tmp_path):
     assert client.wait() == -signal.SIGKILL
 
     with replace_folder(target) as aside:  # on this machine, so that the order of events is known
-        list(executor.each_bucket("rules", partial(let_the_first_end, aside, signals, "later"), 3))
+        list(workers.each_bucket("rules", partial(let_the_first_end, aside, signals, "later"), 3))
     rules = {f"shard-{bucket}.parquet": "later" for bucket in range(3)}
     assert read_rules(target) == rules
     (signals / "let-1").touch()
@@ -223,9 +223,9 @@ def test_workers_of_a_killed_run_do_not_touch_the_next_run(cluster, tmp_path):
     assert read_rules(target) == rules
     assert [path.name for path in target.parent.iterdir()] == ["rules"]
 
-    executor.use_scheduler(cluster.address)
+    workers.use_scheduler(cluster.address)
     with replace_folder(target) as aside:
-        list(executor.each_bucket("rules", partial(write_rule, aside, signals, "last"), 2))
+        list(workers.each_bucket("rules", partial(write_rule, aside, signals, "last"), 2))
     assert read_rules(target) == {"shard-0.parquet": "last", "shard-1.parquet": "last"}
 
 
@@ -236,9 +236,9 @@ def read_rules(folder: Path) -> dict[str, str]:
 CHAIN = """
 import sys
 from pathlib import Path
-from pipelines.engine import executor
-from tests.pipelines.engine.test_executor import run_chain
-executor.use_scheduler(sys.argv[1])
+from pipelines.engine import workers
+from tests.pipelines.engine.test_workers import run_chain
+workers.use_scheduler(sys.argv[1])
 run_chain(Path(sys.argv[2]), Path(sys.argv[3]))
 """
 
@@ -256,21 +256,21 @@ def test_rerun_after_a_kill_on_a_cluster_follows_the_new_rules(cluster, raw, tmp
     client.kill()
     client.wait()
 
-    executor.use_scheduler(cluster.address)
+    workers.use_scheduler(cluster.address)
     assert run_chain(raw, tmp_path / "there", rules=PRESETS["paper"]) == local_bytes
 
 
 def test_missing_scheduler_gives_a_single_message(monkeypatch):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_TO_ANSWER", 1)
-    executor.use_scheduler(f"tcp://127.0.0.1:{free_port()}")
+    workers.use_scheduler(f"tcp://127.0.0.1:{free_port()}")
     with pytest.raises(NestError, match="no Dask scheduler answers at"):
-        list(executor.each_bucket("refusals", refuse, 1))
+        list(workers.each_bucket("refusals", refuse, 1))
 
 
 def test_worker_error_message_reaches_the_caller(cluster):
-    executor.use_scheduler(cluster.address)
+    workers.use_scheduler(cluster.address)
     with pytest.raises(NestError, match="what is wrong, where, how many"):
-        list(executor.each_bucket("refusals", refuse, 3))
+        list(workers.each_bucket("refusals", refuse, 3))
 
 
 def begin_end_and_refuse_the_first(folder: Path, bucket: int) -> int:
@@ -284,9 +284,9 @@ def begin_end_and_refuse_the_first(folder: Path, bucket: int) -> int:
 
 
 def test_refused_bucket_is_tried_once_and_stops_the_step(cluster, tmp_path):
-    executor.use_scheduler(cluster.address)
+    workers.use_scheduler(cluster.address)
     with pytest.raises(InputError, match="the first is refused"):
-        list(executor.each_bucket("refusals", partial(begin_end_and_refuse_the_first, tmp_path), 40))
+        list(workers.each_bucket("refusals", partial(begin_end_and_refuse_the_first, tmp_path), 40))
     started_buckets = sorted(file.name for file in tmp_path.glob("begun-*"))
     assert len([name for name in started_buckets if name.startswith("begun-0-")]) == 1
     assert 1 < len(started_buckets) < 10
@@ -302,12 +302,12 @@ def read_by(reader: Callable[[str], object], file: Path, bucket: int) -> None:
 
 
 def test_worker_without_the_file_names_the_file_not_the_scheduler(cluster, tmp_path):
-    executor.use_scheduler(cluster.address)
+    workers.use_scheduler(cluster.address)
     message = (
         rf"{tmp_path}/rows\.arrow: cannot be used on the Dask worker .* All workers must see the data folder"
     )
     with pytest.raises(NestError, match=message):
-        list(executor.each_bucket("reads", partial(read_by, pa.memory_map, tmp_path / "rows.arrow"), 1))
+        list(workers.each_bucket("reads", partial(read_by, pa.memory_map, tmp_path / "rows.arrow"), 1))
     assert len(list(tmp_path.glob("begun-0-*"))) == 1
 
 
@@ -327,30 +327,30 @@ def double(number: int) -> int:
 @pytest.mark.long
 def test_cluster_waits_for_the_first_worker_and_logs_the_wait(tmp_path, caplog):
     late = LocalCluster(tmp_path, 0)
-    executor.use_scheduler(late.address)
+    workers.use_scheduler(late.address)
     starting = threading.Timer(3, lambda: late.workers.append(late.add_worker()))
     try:
         starting.start()
         with caplog.at_level("WARNING", logger="nest"):
-            assert list(executor.each_bucket("doubles", double, 3)) == [0, 2, 4]
+            assert list(workers.each_bucket("doubles", double, 3)) == [0, 2, 4]
         assert (
             f"has no workers; waiting up to 600 s for the first `dask worker {late.address}`" in caplog.text
         )
     finally:
         starting.join()
-        executor.use_scheduler(None)
+        workers.use_scheduler(None)
         late.stop()
 
 
 def test_cluster_without_workers_gives_a_single_message(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_FOR_A_WORKER", 1)
     empty = LocalCluster(tmp_path, 0)
-    executor.use_scheduler(empty.address)
+    workers.use_scheduler(empty.address)
     try:
         with pytest.raises(NestError, match=r"has no workers\. Start some with `dask worker tcp://"):
-            list(executor.each_bucket("doubles", double, 3))
+            list(workers.each_bucket("doubles", double, 3))
     finally:
-        executor.use_scheduler(None)
+        workers.use_scheduler(None)
         empty.stop()
 
 
@@ -377,18 +377,18 @@ def when_begun(folder: Path, act: Callable[[], None]) -> threading.Thread:
 def test_cluster_with_dying_workers_gives_a_single_message(second_cluster, monkeypatch, tmp_path):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_FOR_A_WORKER", 2)
     monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
-    executor.use_scheduler(second_cluster.address)
+    workers.use_scheduler(second_cluster.address)
     killer = when_begun(tmp_path, lambda: [worker.kill() for worker in second_cluster.workers])
     with pytest.raises(NestError, match=r"has no workers\. Start some"):
-        list(executor.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))
+        list(workers.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))
     killer.join()
 
 
 @pytest.mark.long
 def test_dying_scheduler_gives_a_single_message(second_cluster, monkeypatch, tmp_path):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
-    executor.use_scheduler(second_cluster.address)
+    workers.use_scheduler(second_cluster.address)
     killer = when_begun(tmp_path, second_cluster.scheduler.kill)
     with pytest.raises(NestError, match=r"went away\. Start it and its workers and run again"):
-        list(executor.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))
+        list(workers.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))
     killer.join()
