@@ -1,5 +1,6 @@
-"""Rules of the repository: layers, light imports, contract numbers, and no patient data."""
+"""Rules of the repository: layers, light imports, contract numbers, names, and no patient data."""
 
+import ast
 import hashlib
 import importlib
 import json
@@ -7,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from graphlib import TopologicalSorter
 
 import duckdb
@@ -20,6 +22,7 @@ from schemas.tables.labels import labels_schema, predictions_schema
 from tests.support.commands import BIN, DEMO, ROOT
 
 FROZEN = ROOT / "tests" / "golden" / "contracts.json"
+ROOMS = ("schemas/", "pipelines/", "nest_model/", "assets/", "benchmarks/")
 LABEL_TYPES = ("bool", "class", "list", "number", "time")
 
 
@@ -151,6 +154,33 @@ def tracked_texts() -> dict[str, str]:
     }
 
 
+def module_texts() -> dict[str, str]:
+    texts = tracked_texts().items()
+    return {name: text for name, text in texts if name.startswith(ROOMS) and name.endswith(".py")}
+
+
+def type_name(statement: ast.stmt) -> str | None:
+    """Return the name a statement gives to a class or to another name of a type; a type variable's is local."""
+    match statement:
+        case ast.ClassDef(name=name):
+            return name
+        case ast.Assign(value=ast.Call(func=ast.Name("TypeVar"))):
+            return None
+        case ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)):
+            return name if re.match(r"[A-Z]\w*[a-z]", name) else None
+    return None
+
+
+def test_class_name_stands_for_one_thing() -> None:
+    places = defaultdict(list)
+    for file, text in module_texts().items():
+        for statement in ast.parse(text).body:
+            if name := type_name(statement):
+                places[name].append(f"{file}:{statement.lineno}")
+    repeats = {name: lines for name, lines in places.items() if len(lines) > 1}
+    assert not repeats, "give each a name of its own, or define it once and import it"
+
+
 @pytest.mark.demo
 @pytest.mark.skipif(not DEMO.exists(), reason="the MIMIC-IV demo is not at ../shared/data")
 def test_no_tracked_file_holds_an_identifier_of_the_demo() -> None:
@@ -180,13 +210,6 @@ def test_only_golden_files_are_data_tables() -> None:
 
 
 def test_no_package_loads_a_pickle() -> None:
-    rooms = ("schemas/", "pipelines/", "nest_model/", "assets/", "benchmarks/")
     words = ("import pickle", "torch.load(", "joblib", "allow_pickle=True")
-    matches = [
-        (name, word)
-        for name, text in tracked_texts().items()
-        if name.startswith(rooms) and name.endswith(".py")
-        for word in words
-        if word in text
-    ]
+    matches = [(name, word) for name, text in module_texts().items() for word in words if word in text]
     assert not matches
