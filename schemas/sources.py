@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 from schemas.errors import NestError
 from schemas.expectations import INSTACART_SUITES, MEDS_SUITES, PCORNET_SUITES, TABLE_SUITES
-from schemas.expectations.suite import Suite
+from schemas.expectations.suite import Suite, one_of
 from schemas.layout import DOWNLOADS, Layout
+from schemas.tables.events import KINDS
 
 ENTRY_POINTS = "nest.sources"
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -45,6 +46,7 @@ class SourceSpec:
     raw_about: str  # what its input is, for the page of its asset
     raw_kinds: tuple[str, ...]
     tables: Mapping[str, TableSpec]  # by name, in the order they are made in
+    kinds: tuple[str, ...] = KINDS  # of its events; another is refused by the check of the table
     raw_needs: tuple[str, ...] = ()  # assets of other sources that its input may be made from
     reads: tuple[str, ...] = ()  # other sources whose folders its steps read
     chain_about: str = (
@@ -69,7 +71,11 @@ class SourceSpec:
     @property
     def suites(self) -> dict[str, Callable[[Layout], Suite]]:
         """What must hold of each table, by its name."""
-        return {name: table.suite for name, table in self.tables.items()}
+        suites = {name: table.suite for name, table in self.tables.items()}
+        return suites | ({"events": self._suite_of_events} if "events" in suites else {})
+
+    def _suite_of_events(self, layout: Layout) -> Suite:
+        return self.tables["events"].suite(layout).with_rule(one_of("kind", self.kinds))
 
 
 def tables_of(
@@ -118,6 +124,7 @@ MIMIC = SourceSpec(
         seqset="SeqSet shards: one row per admission, its tokens in order, and the data card of the corpus.",
         subject_years="The real years of each patient's records, which the shifted dates hide: for scores by period.",
     ),
+    kinds=("DX", "PR", "MED", "LAB"),
     evidence=(
         "mimic_mortality",
         "mimic_readmission",
@@ -164,6 +171,7 @@ PCORNET = SourceSpec(
         vocab="Every token with its count and, for values in deciles, its cuts in each unit.",
         seqset="SeqSet shards: one row per encounter before the 18th birthday, its tokens by kind and code.",
     ),
+    kinds=("DX", "PR", "MED", "LAB", "VIT", "IMM"),
     pretraining={"set-position": "none"},  # an encounter's codes have no order inside
     cohort_template="children",
     is_split_by_birth_day=True,
@@ -185,6 +193,7 @@ INSTACART = SourceSpec(
         seqset="SeqSet shards: one row per order, its products in no order, and the data card of the corpus.",
         baskets="One row per order with its distinct products, those without a token too: what systems recommend from.",
     ),
+    kinds=("ITEM",),
     chain_about="extraction, tokens, pretraining, next baskets beside plain counting",
     # a basket has no order inside, and Instacart knows 100 orders of a user at most; a masked basket weighs as 32
     # rows, so that the query still sees the user's other baskets, and the last basket is the label of later models
@@ -220,6 +229,10 @@ def sources() -> Mapping[str, SourceSpec]:
             # of `mimic_x` every asset would look like one of `mimic`
             raise NestError(
                 f"{point.value}: '{spec.name}' cannot name a source; use small letters and digits only."
+            )
+        if unknown := sorted(set(spec.kinds) - set(KINDS)):
+            raise NestError(
+                f"{point.value}: {', '.join(unknown)}: no kind of events; kinds are {', '.join(KINDS)}."
             )
         if spec.name in specs:
             raise NestError(f"{point.value}: there is a source '{spec.name}' already; give it another name.")

@@ -142,6 +142,14 @@ class Suite:
         )
         return replace(self, views=tuple(views))
 
+    def with_rule(self, rule: Rule) -> "Suite":
+        """Return the suite with a rule in the place of that of the same name, for a source it is stricter for."""
+        views = (
+            replace(view, rules=tuple(rule if rule.name == one.name else one for one in view.rules))
+            for view in self.views
+        )
+        return replace(self, views=tuple(views))
+
 
 def unique_rows(table: str, key: str, *columns: str) -> str:
     """Return SQL for a lookup table with unique keys; if rows are only counted, DuckDB can then skip the join."""

@@ -43,6 +43,11 @@ def test_name_that_cannot_be_one_is_refused(name, monkeypatch):
         sources_with(monkeypatch, replace(registry.INSTACART, name=name))
 
 
+def test_unknown_kind_of_events_is_refused(monkeypatch):
+    with pytest.raises(NestError, match="XRAY: no kind of events; kinds are DX, PR, MED"):
+        sources_with(monkeypatch, replace(registry.INSTACART, name="shop", kinds=("ITEM", "XRAY")))
+
+
 def test_taken_name_is_refused(monkeypatch):
     with pytest.raises(NestError, match="there is a source 'mimic' already"):
         sources_with(monkeypatch, replace(registry.INSTACART, name="mimic"))

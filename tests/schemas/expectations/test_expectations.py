@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from schemas import expectations
 from schemas.contract import read_table, write_table
 from schemas.expectations import Suite, validation
 from schemas.expectations.validation import RuleOutcome, validate
+from schemas.sources import MIMIC
 from schemas.tables.seqset import SEQSET
 from schemas.tables.vocab import SPECIALS
 from tests.support.tiny_layout import COHORT, DAY, START, Row, broken, mortality, tables, write
@@ -406,3 +408,12 @@ def test_unusual_rows_warn_when_their_share_is_large(tmp_path: Path) -> None:
 
     assert warnings(12, "at the bound") == set()
     assert warnings(32, "beyond it") == unusual
+
+
+def test_an_event_of_a_kind_that_the_source_has_not_is_refused(tmp_path):
+    layout = write(tables(), tmp_path)
+    rule = "kind_is_one_of_its_values"
+    narrower = replace(MIMIC, kinds=("DX", "PR", "MED"))
+
+    assert rule not in failing(MIMIC.suites["events"](layout), {rule})
+    assert rule in failing(narrower.suites["events"](layout), {rule})
