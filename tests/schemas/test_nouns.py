@@ -14,6 +14,7 @@ from schemas.nouns import with_noun
         (1234, "1,234 patients"),
         ("< 11", "< 11 patients"),
         ("1,001", "1,001 patients"),
+        ("withheld", "a withheld number of patients"),
     ],
 )
 def test_noun_is_in_the_plural_unless_the_count_is_one(count, words):
