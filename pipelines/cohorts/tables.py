@@ -1,8 +1,6 @@
 """The tables a cohort is derived from, and how to select from them."""
 
-import functools
-import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -73,13 +71,17 @@ def matches(codes: CodeList) -> pl.Expr:
     return any_of(conditions)
 
 
-def any_of(conditions: Iterable[pl.Expr]) -> pl.Expr:
-    """Return a filter of the rows that meet one of the conditions.
+def any_of(conditions: Sequence[pl.Expr]) -> pl.Expr:
+    """Return a filter of the rows that meet one of the conditions, of which there is at least one.
 
     By `|`, as polars reads the columns of such a filter first, and the others where it holds: half the time of
-    `any_horizontal` on laboratory events.
+    `any_horizontal` on laboratory events. By halves, as one `|` after the other takes the square of their number: 23
+    seconds for 3,000 codes, which take a tenth of a second so.
     """
-    return functools.reduce(operator.or_, conditions)
+    if len(conditions) == 1:
+        return conditions[0]
+    half = len(conditions) // 2
+    return any_of(conditions[:half]) | any_of(conditions[half:])
 
 
 def pattern_expr(column: pl.Expr, pattern: str) -> pl.Expr:
