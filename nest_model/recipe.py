@@ -1,6 +1,7 @@
 """A recipe: how a model is optimised and when training stops. Free of torch, for the options that change it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
@@ -63,8 +64,8 @@ class Recipe:
         return replace(self, epochs=max(self.epochs, enough))
 
     def result_fields(self) -> dict[str, Any]:
-        """Return the fields that the result depends on: all but the row budget."""
-        return {name: value for name, value in vars(self).items() if name != "row_budget"}
+        """Return the fields that the result depends on, see `result_fields`."""
+        return result_fields(vars(self))
 
     def rate(self, step: int, steps: int) -> float:
         """Return the learning rate of a step (from 0) out of all `steps`."""
@@ -79,3 +80,8 @@ class Recipe:
                 return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - warmup) / after_warmup))
             case "linear":
                 return self.learning_rate * (1 - (step - warmup) / after_warmup)
+
+
+def result_fields(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a recipe that the result depends on: all but the row budget."""
+    return {name: value for name, value in recipe.items() if name != "row_budget"}

@@ -22,7 +22,7 @@ from nest_model.evaluation.linear_probe import fit_probe
 from nest_model.evaluation.metrics import evaluate, headline
 from nest_model.model import checkpoint
 from nest_model.model.encoder import Encoder
-from nest_model.recipe import Recipe
+from nest_model.recipe import Recipe, result_fields
 from nest_model.training.finetuning_task import FineTuning
 from nest_model.training.freezing import freeze_blocks
 from nest_model.training.fsdp import whole_weights
@@ -253,17 +253,12 @@ def _refuse_other_pretraining(first: Path, origins: Mapping[int, Path]) -> None:
                 f"{folder}: no model pretrained with seed {seed} is here; pretrain with --seeds first."
             )
         first_card, card = (checkpoint.read_card(path) for path in (first, folder))
-        is_same = first_card.model == card.model and _result_fields(first_card) == _result_fields(card)
+        first_recipe, recipe = (result_fields(one.training.get("recipe", {})) for one in (first_card, card))
+        is_same = (first_card.model, first_recipe) == (card.model, recipe)
         if card.training.get("seed") != seed or not is_same:
             raise NestError(
                 f"{folder}: not pretrained like {first} with seed {seed}; pretrain both again with --seeds."
             )
-
-
-def _result_fields(card: checkpoint.ModelCard) -> dict[str, Any]:
-    """Return the fields of a card's recipe that its weights depend on."""
-    recipe = card.training.get("recipe", {})
-    return {name: value for name, value in recipe.items() if name != "row_budget"}
 
 
 def _outputs(out: Path, predictions: Path, start: Start) -> list[Path]:

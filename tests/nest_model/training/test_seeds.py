@@ -219,7 +219,7 @@ def test_a_training_stopped_in_the_second_seed_resumes_exactly(
 
 
 def test_pretraining_seeds_pair_with_finetuning_seeds(world, tmp_path, trained_seeds):
-    def pretrain(seeds):
+    def pretrain(seeds, **recipe):
         pretrain_seeds(
             **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
             model="tiny",
@@ -230,10 +230,11 @@ def test_pretraining_seeds_pair_with_finetuning_seeds(world, tmp_path, trained_s
             seeds=seeds,
             out=tmp_path / "pretrained",
             runtime=runtime(tmp_path / "pretrained"),
-            recipe={"epochs": 1},
+            recipe={"epochs": 1} | recipe,
         )
 
-    pretrain((42, 123))
+    pretrain((42,))
+    pretrain((42, 123), row_budget=64)  # as on another device
     pretrain((42, 123))
     assert trained_seeds == [42, 123]
     paired_root = tune(world, tmp_path / "pretrained", tmp_path / "both", (42, 123), pretraining_seeds=True)
