@@ -69,7 +69,10 @@ def _at_which_threshold(details: Mapping[str, Any]) -> str:
         return ""
     points = details["operating_points"]["nest"]
     if not points:
-        return "No threshold can be shown: counts of test patients behind it are under 11, or would tell such a count."
+        return (
+            "No threshold can be shown: there are too few validation patients to choose one, or under 11 test patients "
+            "would be disclosed."
+        )
     of_sensitivity = [one for one in points if "sensitivity" in one["rule"]]
     point = (of_sensitivity or points)[0]  # the highest of them
     sensitivity, ppv = (rounded(point[name]) for name in ("sensitivity", "ppv"))

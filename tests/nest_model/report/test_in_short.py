@@ -7,7 +7,7 @@ TASK = {"attrition": [], "models": {}, "label_type": "bool"}
 
 def test_the_box_says_why_no_threshold_is_shown():
     sentences = in_short(TASK, {"operating_points": {"nest": []}})
-    assert sentences["At which threshold"].startswith("No threshold can be shown: counts of test patients")
+    assert sentences["At which threshold"].startswith("No threshold can be shown: there are too few")
 
 
 def test_the_box_leaves_out_thresholds_of_an_outcome_that_has_none():
