@@ -121,12 +121,10 @@ def _measure(
 ) -> Iterator[dict[str, Any]]:
     for name in options.systems:
         for stage in systems()[name].stages:
-            step = PretrainingStep.of(name, stage, options, fabric, patients)
             try:
-                yield step.measure(options.steps)
+                yield PretrainingStep.of(name, stage, options, fabric, patients).measure(options.steps)
             except torch.OutOfMemoryError:
                 log.warning("%s by %s does not fit into the device's memory.", name, stage)
-            del step
             if fabric.device.type == "cuda":
                 torch.cuda.empty_cache()
 
@@ -220,7 +218,7 @@ def as_markdown(report: Mapping[str, Any]) -> str:
     nest = next((row["rows_per_second"] for row in rows if row["system"] == "nest"), None)
     lines = [
         f"{describe_machine(report['machine'])} Preset {report['model']}, {report['precision']}, {report['steps']} "
-        "steps each; K rows a second are of NEST's rows, [CLS] included.",
+        "steps each; rows are those a system reads of its patients, a [CLS] for each set included.",
         "",
         "| system | objective | weights (M) | K rows / s | of NEST's | ms a step | of it loading | peak memory (GiB) |",
         "|---|---|--:|--:|--:|--:|--:|--:|",
