@@ -1,7 +1,8 @@
 """`python -m benchmarks.model.systems`: rate and memory of each system's pretraining step, as Markdown and JSON.
 
 A step is the product's: patients are read from shards, corrupted, moved to the device and learnt from. The systems run
-one after the other, each stage of a pretraining by itself, on the same steps of the same patients.
+one after the other, each stage of a pretraining by itself, on the same steps of the same patients. Peak memory on a CPU
+is the process's, which those before have raised.
 """
 
 import argparse

@@ -143,12 +143,9 @@ class Suite:
         return replace(self, views=tuple(views))
 
     def with_rule(self, rule: Rule) -> "Suite":
-        """Return the suite with a rule in the place of that of the same name, for a source it is stricter for."""
-        views = (
-            replace(view, rules=tuple(rule if rule.name == one.name else one for one in view.rules))
-            for view in self.views
-        )
-        return replace(self, views=tuple(views))
+        """Return the suite with a rule in the place of that of the same name, or, if it has none, in the first view."""
+        first, *others = self.without(rule.name).views
+        return replace(self, views=(replace(first, rules=(*first.rules, rule)), *others))
 
 
 def unique_rows(table: str, key: str, *columns: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from schemas import expectations
 from schemas.contract import read_table, write_table
 from schemas.expectations import Suite, validation
+from schemas.expectations.suite import one_of
 from schemas.expectations.validation import RuleOutcome, validate
 from schemas.sources import MIMIC
 from schemas.tables.seqset import SEQSET
@@ -417,3 +418,10 @@ def test_an_event_of_a_kind_that_the_source_has_not_is_refused(tmp_path):
 
     assert rule not in failing(MIMIC.suites["events"](layout), {rule})
     assert rule in failing(narrower.suites["events"](layout), {rule})
+
+
+def test_a_suite_without_a_rule_gets_it_in_its_first_view(tmp_path):
+    suite = SUITES["subjects"](write(tables(), tmp_path))
+    rule = one_of("kind", ["DX"])
+    assert suite.with_rule(rule).views[0].rules[-1] == rule
+    assert suite.with_rule(rule).with_rule(rule) == suite.with_rule(rule)
