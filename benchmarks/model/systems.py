@@ -40,7 +40,7 @@ from nest_model.training.recipe import pretraining_recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.stop import StopRequest
 from nest_model.training.telemetry import Telemetry
-from nest_model.training.trainer import parameter_groups
+from nest_model.training.trainer import adamw
 from schemas.errors import NestError
 from schemas.io.outputs import empty_folder
 from schemas.tables.vocab import SPECIAL_KIND, SPECIALS
@@ -161,20 +161,20 @@ class PretrainingStep:
         runtime = Runtime(fabric, Telemetry(options.work), StopRequest())
         task = Pretraining(patients, encoder, objective_of(stage, config), recipe, runtime)
         module = fabric.setup_module(task.module)
-        adamw = torch.optim.AdamW(parameter_groups(task, recipe), lr=recipe.learning_rate, fused=True)
-        return cls(system, stage, task, recipe, fabric, module, fabric.setup_optimizers(adamw))
+        optimizer = fabric.setup_optimizers(adamw(task, recipe, fabric))
+        return cls(system, stage, task, recipe, fabric, module, optimizer)
 
     def measure(self, steps: int) -> dict[str, Any]:
         """Return the rate, the milliseconds and the peak memory of so many steps."""
-        seconds, of_host, rows = [], [], []
+        seconds, loading_seconds, rows = [], [], []
         for turn, examples in enumerate(islice(self._steps(), WARM_UP + steps)):
             if turn == WARM_UP and self.fabric.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             began = time.perf_counter()
-            host = self._run(examples, turn)
+            loading = self._run(examples, turn)
             if turn >= WARM_UP:
                 seconds.append(time.perf_counter() - began)
-                of_host.append(host)
+                loading_seconds.append(loading)
                 rows.append(int(self.task.rows[examples].sum()))
         figures = {
             "system": self.system,
@@ -182,7 +182,7 @@ class PretrainingStep:
             "parameters": self.task.num_parameters,
             "rows_per_second": sum(rows) / sum(seconds),
             "milliseconds_a_step": 1e3 * float(np.median(seconds)),
-            "milliseconds_of_host_a_step": 1e3 * float(np.median(of_host)),
+            "milliseconds_of_host_a_step": 1e3 * float(np.median(loading_seconds)),
             "rows_a_step": float(np.mean(rows)),
             "peak_mib": peak_mib(),
         }
@@ -199,7 +199,7 @@ class PretrainingStep:
         """Run a step to its end on the device; return the seconds until its patients were there."""
         began = time.perf_counter()
         micro_batches = self.task.micro_batches(examples, seed_of(SEED, 0, turn))
-        host = time.perf_counter() - began
+        loading = time.perf_counter() - began
         self.optimizer.zero_grad()
         for micro_batch in micro_batches:
             losses = self.task.losses(self.module, micro_batch)
@@ -210,7 +210,7 @@ class PretrainingStep:
         self.task.after_step()
         if self.fabric.device.type == "cuda":
             torch.cuda.synchronize()
-        return host
+        return loading
 
 
 def as_markdown(report: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from torch import nn
 
 from nest_model.data.locations import ShardRows, describe_rows
@@ -69,6 +70,14 @@ def fit(
     return run.position, run.module
 
 
+def adamw(task: TrainingTask, recipe: Recipe, fabric: Fabric) -> torch.optim.AdamW:
+    """Return the optimizer of a training; its module is set up first, because sharding replaces the weights."""
+    # a fused optimizer would unscale 16-mixed's gradients itself, after they should have been clipped
+    has_scaler = getattr(fabric.strategy.precision, "scaler", None) is not None
+    is_fused = recipe.clip_norm is None or not has_scaler
+    return torch.optim.AdamW(parameter_groups(task, recipe), lr=recipe.learning_rate, fused=is_fused)
+
+
 def parameter_groups(task: TrainingTask, recipe: Recipe) -> list[dict[str, Any]]:
     """Return AdamW's parameter groups of the trained weights, by weight decay and learning-rate factor."""
     fresh = {id(weight) for weight in task.fresh_weights}
@@ -103,13 +112,10 @@ class _Run:
         self._task, self._recipe, self._runtime, self._seed = task, recipe, runtime, seed
         self._fabric = runtime.fabric
         self.module = self._fabric.setup_module(task.module)  # first, because sharding replaces the weights
-        # a fused optimizer would unscale 16-mixed's gradients itself, after they should have been clipped
-        has_scaler = getattr(self._fabric.strategy.precision, "scaler", None) is not None
-        is_fused = recipe.clip_norm is None or not has_scaler
-        adamw = torch.optim.AdamW(parameter_groups(task, recipe), lr=recipe.learning_rate, fused=is_fused)
-        self._optimizer = cast("torch.optim.Optimizer", self._fabric.setup_optimizers(adamw))
+        optimizer = adamw(task, recipe, self._fabric)
+        self._optimizer = cast("torch.optim.Optimizer", self._fabric.setup_optimizers(optimizer))
         self._state_saver = StateSaver(
-            task, adamw, self._fabric, states, seconds_between_states=runtime.seconds_between_states
+            task, optimizer, self._fabric, states, seconds_between_states=runtime.seconds_between_states
         )
         self._step_metrics = StepMetrics(task.padded_rows)
         self._first_epoch, self._epochs = first_epoch, epochs

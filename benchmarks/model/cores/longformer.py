@@ -68,7 +68,9 @@ class AnchorAttention(Attention):
         self.anchor_query = nn.Linear(d_model, d_model, bias=False)
         self.anchor_key_value = nn.Linear(d_model, 2 * d_model, bias=False)
 
-    def forward(self, rows: Tensor, core: LongformerCore, rotation: Tensor, asking: None = None) -> Tensor:
+    def forward(
+        self, rows: Tensor, core: LongformerCore, rotation: Tensor, query_rows: None = None
+    ) -> Tensor:
         query, key, value = self.query_key_value(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
         window_output = core.attend(rotate(query, rotation), rotate(key, rotation), value)
         anchors = core.anchor_rows(len(rows), rows.device)

@@ -37,23 +37,23 @@ def test_dense_cores_equal_nest_attention_within_each_sequence():
 def longformer_and_dense(sizes: Sizes) -> tuple[AnchorAttention, Attention]:
     """Return Longformer's attention with equal projections for rows and anchors, and the dense attention."""
     torch.manual_seed(0)
-    ours = AnchorAttention(sizes.d_model, sizes.heads).double()
+    anchored = AnchorAttention(sizes.d_model, sizes.heads).double()
     dense = Attention(sizes.d_model, sizes.heads).double()
-    ours.load_state_dict(dense.state_dict(), strict=False)
+    anchored.load_state_dict(dense.state_dict(), strict=False)
     with torch.no_grad():
-        ours.anchor_query.weight.copy_(dense.query_key_value.weight[: sizes.d_model])
-        ours.anchor_key_value.weight.copy_(dense.query_key_value.weight[sizes.d_model :])
-    return ours, dense
+        anchored.anchor_query.weight.copy_(dense.query_key_value.weight[: sizes.d_model])
+        anchored.anchor_key_value.weight.copy_(dense.query_key_value.weight[sizes.d_model :])
+    return anchored, dense
 
 
 def test_longformer_with_a_full_window_equals_dense_attention():
     full = replace(SMALL, window=2 * SMALL.length)
-    ours, dense = longformer_and_dense(full)
+    anchored, dense = longformer_and_dense(full)
     places = torch.arange(full.length).repeat(full.subjects)
     turn = rotation(places, full.d_head, torch.float64)
     rows = torch.randn(full.rows, full.d_model, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(full.rows, full.d_model, dtype=torch.float64)
-    actual, expected = ours(rows, LongformerCore(full), turn), dense(rows, Explicit(full), turn)
+    actual, expected = anchored(rows, LongformerCore(full), turn), dense(rows, Explicit(full), turn)
     torch.testing.assert_close(actual, expected, **EXACT)
     gradients = (torch.autograd.grad((out * weight).sum(), rows)[0] for out in (actual, expected))
     torch.testing.assert_close(*gradients, **EXACT)

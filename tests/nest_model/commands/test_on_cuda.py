@@ -82,11 +82,11 @@ def test_finetuning_on_cuda_scores_as_on_a_cpu(
     fabric = launch_fabric("cuda", precision, threads=1)
     model = finetune_small(world, pretrained_model, tmp_path, RECIPE, fabric=fabric)
 
-    ours, theirs = (
+    cuda_scores, cpu_scores = (
         np.stack(pq.read_table(folder.parent / "report" / "predictions.parquet")["probability"].to_numpy())
         for folder in (model, finetuned_model)
     )
-    np.testing.assert_allclose(ours, theirs, atol=3 * tolerance)
+    np.testing.assert_allclose(cuda_scores, cpu_scores, atol=3 * tolerance)
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), PRECISIONS)
@@ -107,9 +107,9 @@ def test_predictions_and_embeddings_on_cuda_are_those_on_a_cpu(
         scores, vectors = (pq.read_table(folder / f"{file}.parquet") for file in ("scores", "vectors"))
         return np.stack(scores["probability"].to_numpy()), np.stack(vectors["embedding"].to_numpy())
 
-    on_cpu = results("cpu", launch_fabric("cpu", threads=1))
-    on_cuda = results("cuda", launch_fabric("cuda", precision, threads=1))
+    cpu_results = results("cpu", launch_fabric("cpu", threads=1))
+    cuda_results = results("cuda", launch_fabric("cuda", precision, threads=1))
 
-    for ours, theirs in zip(on_cuda, on_cpu, strict=True):
-        scale = float(np.abs(theirs).max())
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * scale)
+    for actual, expected in zip(cuda_results, cpu_results, strict=True):
+        scale = float(np.abs(expected).max())
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
