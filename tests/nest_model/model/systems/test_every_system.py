@@ -19,7 +19,7 @@ from nest_model.model.parcel import Parcel
 from nest_model.options import BLOCKS
 from nest_model.systems import systems
 from nest_model.training.freezing import freeze_blocks
-from nest_model.training.objective import Objective
+from nest_model.training.objective import CorruptedBatch, Objective
 from nest_model.training.objectives import objective_of
 from schemas.errors import NestError
 from tests.support import references
@@ -86,6 +86,16 @@ def ready_objective(encoder: Encoder, stage: str) -> Objective:
     objective = objective_of(stage, encoder.config)
     objective.fit(encoder, [ragged(encoder.system, SIZES * 3)])
     return objective
+
+
+def ready_step(
+    system: str, stage: str, dtype: torch.dtype = torch.float64
+) -> tuple[Encoder, Objective, CorruptedBatch, dict[str, int]]:
+    """Return an encoder, its objective, a corrupted batch of twelve patients, and the number of its guesses."""
+    encoder = small_encoder(system, dtype=dtype)
+    objective = ready_objective(encoder, stage)
+    corrupted_batch = objective.corrupt(ragged(system, SIZES * 3), torch.Generator().manual_seed(1))
+    return encoder, objective, corrupted_batch, objective.counts(corrupted_batch)
 
 
 def gradients(encoder: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -177,17 +187,14 @@ def test_the_work_for_a_row_grows_with_the_patients_length_in_bert_alone(system)
 @every_stage
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 def test_micro_batches_sum_to_the_losses_and_gradients_of_the_step(system, stage, dtype, tolerance):
-    batch, encoder = ragged(system, SIZES * 3), small_encoder(system, dtype=dtype)
-    objective = ready_objective(encoder, stage)
-    corrupted_batch = objective.corrupt(batch, torch.Generator().manual_seed(1))
-    counts = objective.counts(corrupted_batch)
+    encoder, objective, corrupted_batch, counts = ready_step(system, stage, dtype)
     whole = objective.losses(encoder, corrupted_batch, counts)
     whole["loss"].backward()
     of_whole = gradients(encoder)
     encoder.zero_grad()
 
     totals = dict.fromkeys(whole, 0.0)
-    for first, end in pairwise([0, 1, 5, batch.subjects]):
+    for first, end in pairwise([0, 1, 5, corrupted_batch.batch.subjects]):
         for name, loss in objective.losses(
             encoder, corrupted_batch.slice_subjects(first, end), counts
         ).items():
@@ -215,10 +222,7 @@ def test_the_same_seed_corrupts_alike(system, stage):
 @needs_cuda
 @all_stages
 def test_losses_and_gradients_on_cuda_are_those_on_a_cpu(system, stage):
-    batch, encoder = ragged(system, SIZES * 3), small_encoder(system)
-    objective = ready_objective(encoder, stage)
-    corrupted_batch = objective.corrupt(batch, torch.Generator().manual_seed(1))
-    counts = objective.counts(corrupted_batch)
+    encoder, objective, corrupted_batch, counts = ready_step(system, stage)
     expected = objective.losses(encoder, corrupted_batch, counts)
     expected["loss"].backward()
     of_cpu = gradients(encoder)
@@ -240,10 +244,7 @@ def test_losses_and_gradients_on_cuda_are_those_on_a_cpu(system, stage):
 def test_losses_in_16_bits_on_cuda_are_near_those_of_float64(system, stage, backend, dtype, monkeypatch):
     if not loads(backend, dtype):
         pytest.skip(f"{backend} does not load here")
-    batch, encoder = ragged(system, SIZES * 3), small_encoder(system)
-    objective = ready_objective(encoder, stage)
-    corrupted_batch = objective.corrupt(batch, torch.Generator().manual_seed(1))
-    counts = objective.counts(corrupted_batch)
+    encoder, objective, corrupted_batch, counts = ready_step(system, stage)
     expected = objective.losses(encoder, corrupted_batch, counts)["loss"].detach()
 
     monkeypatch.setattr(plan, "fastest", lambda _, of, **__: "sdpa" if of == torch.float32 else backend)
