@@ -54,8 +54,8 @@ def _how_well(task: Mapping[str, Any]) -> str:
     ]
     if not score_texts:
         notes = [scores[metric].get("note") for scores in part["models"].values()]
-        reason = next((f": {note.removeprefix('withheld: ')}" for note in notes if note), "")
-        return f"No score can be shown{reason}."
+        reasons = [note.removeprefix("withheld: ") for note in notes if note] or [*task["missing"].values()]
+        return f"No score can be shown{': ' + reasons[0] if reasons else ''}."
     difference = part.get("difference")
     difference_text = (
         f"; NEST − LightGBM {interval(difference[metric], with_sign=True)}" if difference else ""

@@ -2,7 +2,13 @@
 
 from nest_model.report.in_short import in_short
 
-TASK = {"attrition": [], "models": {}, "label_type": "bool"}
+TASK = {"attrition": [], "models": {}, "missing": {}, "label_type": "bool"}
+
+
+def test_the_box_says_why_a_model_is_missing():
+    reason = "not trainable: the validation split has no rows"
+    sentences = in_short(TASK | {"missing": {"nest": reason}}, {})
+    assert sentences["How well"] == f"No score can be shown: {reason}."
 
 
 def test_the_box_says_why_no_threshold_is_shown():

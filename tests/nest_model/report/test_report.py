@@ -236,7 +236,7 @@ def test_cohort_page_of_an_empty_data_folder_names_missing_assets(tmp_path):
     write_cohort_report(tmp_path, "mimic_mortality", tmp_path / "out", "default")
     page = (tmp_path / "out" / "report.html").read_text()
     assert "mimic_mortality_labels</code> has not been materialized" in page
-    assert page.count("its asset has not been materialized") == 4
+    assert page.count("its asset has not been materialized") == 5  # in the box, and of each of four models
     assert "There is no subjects table" in page
 
 
