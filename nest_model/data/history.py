@@ -199,11 +199,9 @@ def _concatenate(chunks: list[Selection]) -> Selection:
 def add_months(times_us: np.ndarray, months: int) -> np.ndarray:
     """Add calendar months to times in microseconds; a day beyond the month's end becomes its last day."""
     times = times_us.astype("datetime64[us]")
-    month = times.astype("datetime64[M]")
-    day = (times.astype("datetime64[D]") - month.astype("datetime64[D]")).astype(np.int64)
-    clock = times - times.astype("datetime64[D]")
-    target = month + months
-    days = ((target + 1).astype("datetime64[D]") - target.astype("datetime64[D]")).astype(np.int64)
-    dates = target.astype("datetime64[D]") + np.minimum(day, days - 1)
-    shifted_us: np.ndarray = (dates.astype("datetime64[us]") + clock).astype(np.int64)
+    date, month = times.astype("datetime64[D]"), times.astype("datetime64[M]")
+    target = month + np.timedelta64(months, "M")
+    last_day = (target + np.timedelta64(1, "M")).astype("datetime64[D]") - np.timedelta64(1, "D")
+    day = np.minimum(target.astype("datetime64[D]") + (date - month.astype("datetime64[D]")), last_day)
+    shifted_us: np.ndarray = (day + (times - date)).astype(np.int64)
     return shifted_us
