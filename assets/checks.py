@@ -235,7 +235,7 @@ def audit_checks(source: str, cohort: str) -> dg.AssetChecksDefinition:
 
 
 def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
-    """Return the checks of a source's pretraining: whether the model is better than a constant guess."""
+    """Return the checks of a source's pretraining: what the model learnt, and whether its context is long enough."""
     asset = f"{source}_nest"
     specs = [
         dg.AssetCheckSpec(
@@ -248,6 +248,11 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
             asset=asset,
             description="The validation split is large enough to judge what was learnt about tokens and sets.",
         ),
+        dg.AssetCheckSpec(
+            "context_holds_half_the_events",
+            asset=asset,
+            description="The model's context, its sets and their rows, holds at least half of the patients' events.",
+        ),
     ]
 
     @dg.multi_asset_check(name=f"{asset}_checks", specs=specs, can_subset=True)
@@ -257,6 +262,7 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
         for name, sentences in (
             ("learnt_more_than_a_constant", judgement.not_learnt),
             ("can_be_judged", judgement.not_judged),
+            ("context_holds_half_the_events", judgement.events_left_out),
         ):
             result = dg.AssetCheckResult(
                 asset_key=asset,

@@ -1,12 +1,17 @@
-"""Read the validation part of a pretrained model's `metrics.json`: metrics, guesses and verdicts."""
+"""Read from a pretrained model's `metrics.json` what it learnt and how much its context leaves out."""
 
 from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from nest_model.data.selection import ContextCut
 from schemas.errors import ContractError
 from schemas.io.verify import verified
+
+
+MOST_EVENTS_LEFT_OUT = 0.5
+"""The share of the events above which the context is too short for the records."""
 
 
 class Judgement(BaseModel):
@@ -18,6 +23,18 @@ class Judgement(BaseModel):
     yardsticks: dict[str, dict[str, float]]  # see `yardsticks.yardsticks`
     not_learnt: list[str]  # sentences, see `verdicts`
     not_judged: list[str]
+    context_cut: ContextCut
+
+    @property
+    def events_left_out(self) -> list[str]:
+        """A sentence if the context leaves out more than half of the events; LightGBM reads them all."""
+        share = self.context_cut.events_share
+        if share <= MOST_EVENTS_LEFT_OUT:
+            return []
+        return [
+            f"The context leaves out {share:.0%} of the events, from which no task can learn. Raise it, e.g. by "
+            'NEST_PRETRAINING="max_sets=32".'
+        ]
 
     @classmethod
     def read(cls, model: Path) -> Self:

@@ -62,6 +62,17 @@ def test_unjudgeable_pretraining_has_a_separate_check(data):
     assert check.description.startswith("Every training subject has a single set in the context")
 
 
+def test_context_that_leaves_out_most_events_is_a_warning_with_the_share(data):
+    check = evaluations("instacart", data)["context_holds_half_the_events"]
+    share = Judgement.read(Workspace(data_dir=str(data)).layout("instacart").model("instacart_nest")).context_cut
+
+    assert not check.passed
+    assert check.severity is dg.AssetCheckSeverity.WARN
+    assert f"leaves out {share.events_share:.0%} of the events" in check.description
+    assert "NEST_PRETRAINING" in check.description
+    assert evaluations("mimic", data)["context_holds_half_the_events"].passed
+
+
 def test_pretraining_checks_without_a_model_evaluate_nothing(data, tmp_path):
     assert evaluations("mimic", tmp_path) == {}
 
