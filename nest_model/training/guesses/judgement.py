@@ -9,7 +9,6 @@ from nest_model.data.selection import ContextCut
 from schemas.errors import ContractError
 from schemas.io.verify import verified
 
-
 MOST_EVENTS_LEFT_OUT = 0.5
 """The share of the events above which the context is too short for the records."""
 

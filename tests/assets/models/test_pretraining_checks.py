@@ -64,7 +64,9 @@ def test_unjudgeable_pretraining_has_a_separate_check(data):
 
 def test_context_that_leaves_out_most_events_is_a_warning_with_the_share(data):
     check = evaluations("instacart", data)["context_holds_half_the_events"]
-    share = Judgement.read(Workspace(data_dir=str(data)).layout("instacart").model("instacart_nest")).context_cut
+    share = Judgement.read(
+        Workspace(data_dir=str(data)).layout("instacart").model("instacart_nest")
+    ).context_cut
 
     assert not check.passed
     assert check.severity is dg.AssetCheckSeverity.WARN
