@@ -28,6 +28,12 @@ OPEN_POINTS = (
         "hours would order what is unordered",
     ),
     (
+        "sets read of a child (PCORnet)",
+        "8, without a word on which data",
+        "64",
+        "8 of a child's encounters hold less than half of the record; `max_sets=8` is the paper's",
+    ),
+    (
         "position of sets outside MIMIC-IV",
         "the index by default",
         "days since the previous set",
