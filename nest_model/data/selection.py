@@ -156,6 +156,12 @@ def before_last_filled_set(seqsets: SeqSets, subject_rows: np.ndarray) -> Select
     )
 
 
+def has_filled_set(seqsets: SeqSets, subject_rows: np.ndarray) -> np.ndarray:
+    """Return whether each patient has a set with an event, bool [patients]."""
+    has_event: np.ndarray = _last_filled_sets(seqsets)[subject_rows] >= 0
+    return has_event
+
+
 def has_two_filled_sets(seqsets: SeqSets, subject_rows: np.ndarray) -> np.ndarray:
     """Return whether each patient has a filled set before the last filled one, bool [patients]."""
     last = np.maximum(_last_filled_sets(seqsets)[subject_rows], 0)

@@ -19,6 +19,7 @@ from nest_model.data.selection import (
     ContextCut,
     Selection,
     before_last_filled_set,
+    has_filled_set,
     has_two_filled_sets,
     limit_context,
     whole_subjects,
@@ -56,7 +57,7 @@ class PretrainingPatients:
             leave_out_last_set: do not read each patient's last filled set; patients with no other are left out.
 
         Raises:
-            NestError: no patient of the training split has a set to read.
+            NestError: no patient of the training split has an event to read.
         """
         seqsets = SeqSets.read(seqset)
         table = read_table(subjects, SUBJECTS)
@@ -66,14 +67,15 @@ class PretrainingPatients:
         )
         if leave_out_last_set:
             train, val = (rows[has_two_filled_sets(seqsets, rows)] for rows in (train, val))
-        if not len(train):
-            least_record = "two filled sets" if leave_out_last_set else "a set"
+        if not has_filled_set(seqsets, train).any():
+            least_record = "two filled sets" if leave_out_last_set else "a set with an event"
             raise NestError(
                 f"{subjects}: no patient of the training split has {least_record}; there is nothing to learn."
             )
-        if not len(val):
+        if not has_filled_set(seqsets, val).any():
+            val = val[:0]
             log.warning(
-                "no patient of the validation split has a set; the training loss decides when to stop."
+                "no patient of the validation split has a set with an event; the training loss decides when to stop."
             )
         return cls(seqsets, train, val, leave_out_last_set)
 

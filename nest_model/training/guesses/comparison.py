@@ -1,31 +1,35 @@
 """A pretraining's validation metrics beside model-free guesses on the same masked batches, with the verdicts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from nest_model.data.selection import Selection
 from nest_model.training.guesses.verdicts import with_verdicts
 from nest_model.training.guesses.yardsticks import Mask, fit_patients, yardsticks
-from nest_model.training.masking import MaskedBatch
+from nest_model.training.masking import mask_sets
 from nest_model.training.pretraining_data import VALIDATION_SEED, PretrainingExamples
 
 
 def compare_with_guesses(
-    validation: Mapping[str, float], examples: PretrainingExamples, unguessable_sets: str | None
+    validation: Mapping[str, float],
+    examples: PretrainingExamples,
+    unguessable_sets: str | None,
+    corrupt: Mask,
 ) -> dict[str, Any]:
     """Return the yardsticks and the verdicts on the model's metrics.
 
     Args:
         unguessable_sets: see `not_judged`; None also if no objective is about sets.
+        corrupt: how the objective masks a batch.
     """
     config = examples.config
-
-    def masked(selection: Selection, mask: Mask) -> Iterator[MaskedBatch]:
-        return examples.corrupted_batches(selection, lambda batch, generator: mask(batch, generator, config))
-
     sample = examples.train.take(fit_patients(len(examples.train), VALIDATION_SEED))
-    guesses = yardsticks(examples.popularity, partial(masked, sample), partial(masked, examples.val))
+    guesses = yardsticks(
+        examples.popularity,
+        *(partial(examples.corrupted_batches, patients) for patients in (sample, examples.val)),
+        corrupt=corrupt,
+        hide_sets=partial(mask_sets, config=config),
+    )
     return with_verdicts(
         validation,
         guesses,

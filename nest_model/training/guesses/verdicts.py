@@ -75,7 +75,7 @@ def not_judged(
     """Return a sentence for each reason why the validation cannot show what was learnt.
 
     Args:
-        val_patients: number of patients in the validation split with a set.
+        val_patients: number of patients in the validation split; 0 if none has a set with an event.
         unguessable_sets: the sentence that says why no masked set can be guessed from another; None if it can.
         weights: the weight of each objective, by metric.
         yardsticks: the available yardsticks.
@@ -83,8 +83,8 @@ def not_judged(
     faults = []
     if not val_patients:
         faults.append(
-            "No subject of the validation split has a set: the loss of the training subjects decides when to stop, "
-            "and validation metrics are theirs. Take more subjects, so that the split has some."
+            "No subject of the validation split has a set with an event: the loss of the training subjects decides "
+            "when to stop, and validation metrics are theirs. Take more subjects, so that the split has some."
         )
     if unguessable_sets:
         faults.append(unguessable_sets)

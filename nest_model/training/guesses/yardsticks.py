@@ -6,17 +6,16 @@ from typing import Any
 import numpy as np
 from torch import Generator
 
-from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.data.selection import Selection
 from nest_model.training.guesses import lists
 from nest_model.training.guesses.mixture import Mixture
 from nest_model.training.guesses.popularity import Popularity
 from nest_model.training.guesses.sight import MaskedPatients
-from nest_model.training.masking import MaskedBatch, mask_batch, mask_sets
+from nest_model.training.masking import MaskedBatch
 
-Mask = Callable[[PackedBatch, Generator, ModelConfig], MaskedBatch]
-"""`mask_batch` or `mask_sets`."""
+Mask = Callable[[PackedBatch, Generator], MaskedBatch]
+"""Masks some patients of a batch; the generator is the only source of randomness."""
 MaskedBatches = Callable[[Mask], Iterable[MaskedBatch]]
 """Yields some patients masked by the given function."""
 
@@ -35,7 +34,9 @@ def has_single_sets(selection: Selection) -> bool:
     return bool(np.bincount(patient[selection.event_counts > 0], minlength=1).max() <= 1)
 
 
-def yardsticks(popularity: Popularity, train: MaskedBatches, val: MaskedBatches) -> dict[str, dict[str, Any]]:
+def yardsticks(
+    popularity: Popularity, train: MaskedBatches, val: MaskedBatches, corrupt: Mask, hide_sets: Mask
+) -> dict[str, dict[str, Any]]:
     """Return each metric's constant value, mixture value, and the mixture's share of the patient's own sets.
 
     A metric without masked tokens or sets is left out.
@@ -43,11 +44,13 @@ def yardsticks(popularity: Popularity, train: MaskedBatches, val: MaskedBatches)
     Args:
         popularity: statistics of the training patients.
         train: the patients on whom the shares are fitted.
-        val: the patients on whom the model is evaluated, with the same masks.
+        val: the patients on whom the model is evaluated.
+        corrupt: the objective's own, so that the guesses see the masks that the model sees.
+        hide_sets: for set prediction.
     """
     vocab_size = len(popularity.tokens)
     train_patients, val_patients = (
-        MaskedPatients.of(masked_batches(mask_batch), vocab_size) for masked_batches in (train, val)
+        MaskedPatients.of(masked_batches(corrupt), vocab_size) for masked_batches in (train, val)
     )
     results = {}
     for name, kind in {"val_mlm": Mixture.of_tokens, "val_msm": Mixture.of_sets}.items():
@@ -60,7 +63,7 @@ def yardsticks(popularity: Popularity, train: MaskedBatches, val: MaskedBatches)
             }
     return results | _list_scores(
         popularity,
-        *(MaskedPatients.of(masked_batches(mask_sets), vocab_size) for masked_batches in (train, val)),
+        *(MaskedPatients.of(masked_batches(hide_sets), vocab_size) for masked_batches in (train, val)),
     )
 
 

@@ -69,7 +69,7 @@ class MaskedTokens:
         self, validation: Mapping[str, float], examples: PretrainingExamples
     ) -> dict[str, Any]:
         """Return the yardsticks of tokens and the verdicts; see Objective."""
-        return compare_with_guesses(validation, examples, None)
+        return compare_with_guesses(validation, examples, None, self.corrupt)
 
     def _sum(self, encoder: Encoder, masked_batch: MaskedBatch) -> Tensor:
         read = encoder.read(masked_batch.batch, masked_batch.mlm_rows)

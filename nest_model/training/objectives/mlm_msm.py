@@ -107,7 +107,7 @@ class MaskedTokensAndSets:
         self, validation: Mapping[str, float], examples: PretrainingExamples
     ) -> dict[str, Any]:
         """Return the yardsticks of tokens, sets and lists, and the verdicts; see Objective."""
-        return compare_with_guesses(validation, examples, self._unguessable_sets(examples))
+        return compare_with_guesses(validation, examples, self._unguessable_sets(examples), self.corrupt)
 
     def _unguessable_sets(self, examples: PretrainingExamples) -> str | None:
         """Return why no masked set can be guessed from another, as a sentence."""

@@ -4,14 +4,18 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from nest_model.config import ModelConfig
 from nest_model.recipe import Recipe
 from nest_model.report import training_curves
 from nest_model.training.guesses.judgement import Judgement
 from nest_model.training.guesses.verdicts import not_learnt
+from nest_model.training.objectives.mlm import MaskedTokens
+from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
 from schemas.contract import write_table
 from schemas.errors import ContractError
 from schemas.tables.events import SUBJECTS
@@ -166,18 +170,35 @@ def test_sets_that_do_not_see_each_other_are_reported_once_and_not_judged(world,
     assert "| cross_set | no | yes |" in card
 
 
-def test_a_validation_split_without_sets_is_reported_once(world, tmp_path, caplog):
+def without_validation_patients(world: World, root: Path) -> World:
     empty = World(world.root)
     table = pq.read_table(world.subjects)
     split = pc.if_else(pc.equal(table["pretrain_split"], "val"), "test", table["pretrain_split"])
     place = table.column_names.index("pretrain_split")
-    path = tmp_path / "subjects.parquet"
+    path = root / "subjects.parquet"
     write_table(table.set_column(place, table.schema.field(place), split), path, SUBJECTS, made_by="test")
     object.__setattr__(empty, "subjects", path)
-    judgement = pretrain_judged(empty, tmp_path / "out")
+    return empty
+
+
+def without_validation_events(world: World, root: Path) -> World:
+    """Copy a world, leaving the validation patients their sets without an event in them."""
+    table = pq.read_table(world.subjects)
+    validation = set(table.filter(pc.equal(table["pretrain_split"], "val"))["subject_id"].to_pylist())
+
+    def change(row: dict) -> None:
+        if row["subject_id"] in validation:
+            row.update({name: [] for name, value in row.items() if isinstance(value, list)})
+
+    return copy_world(world, root / "world", change)
+
+
+@pytest.mark.parametrize("emptied", [without_validation_patients, without_validation_events])
+def test_a_validation_split_without_events_is_reported_once(world, emptied, tmp_path, caplog):
+    judgement = pretrain_judged(emptied(world, tmp_path), tmp_path / "out")
 
     (sentence,) = judgement.not_judged
-    assert sentence.startswith("No subject of the validation split has a set: ")
+    assert sentence.startswith("No subject of the validation split has a set with an event: ")
     assert len([message for message in caplog.messages if "validation split" in message]) == 1
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert metrics["val_patients"] == 0
@@ -190,6 +211,22 @@ def test_a_validation_split_without_masked_sets_is_reported(world, tmp_path):
     (sentence,) = judgement.not_judged
     assert "nothing is guessed there for MSM" in sentence
     assert "val_msm" not in judgement.yardsticks
+
+
+def test_guesses_of_a_flat_system_see_the_masks_that_it_sees(world):
+    config = ModelConfig.preset("tiny", 200, system="bert")
+    objective = MaskedTokens(config)
+    examples = PretrainingExamples.of(PretrainingPatients.read(world.seqset, world.subjects), config, 12)
+    guess = examples.popularity.unigram
+
+    targets = [
+        masked_batch.mlm_targets.numpy()
+        for masked_batch in examples.corrupted_batches(examples.val, objective.corrupt)
+    ]
+    comparison = objective.compare_with_guesses({"val_mlm": 1.0}, examples)
+
+    nats = -np.log(guess[np.concatenate(targets)]).mean()
+    assert comparison["yardsticks"]["val_mlm"]["constant"] == pytest.approx(nats, abs=1e-9)
 
 
 def test_an_objective_of_weight_0_is_not_judged(world, tmp_path):

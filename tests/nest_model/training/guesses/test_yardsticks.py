@@ -15,7 +15,7 @@ from nest_model.data.selection import Selection, limit_context, whole_subjects
 from nest_model.training.guesses.lists import SHARES as LIST_SHARES
 from nest_model.training.guesses.mixture import SHARES
 from nest_model.training.guesses.popularity import Popularity
-from nest_model.training.guesses.yardsticks import MOST_FIT_PATIENTS, fit_patients, yardsticks
+from nest_model.training.guesses.yardsticks import MOST_FIT_PATIENTS, Mask, fit_patients, yardsticks
 from nest_model.training.masking import mask_batch, mask_sets
 from schemas.tables.vocab import SPECIALS, UNK
 from tests.support.factories.shards import DAY_US, HOUR_US, read_rows, set_row
@@ -55,7 +55,11 @@ def masked_batches(seqsets, patients: range, mask, config: ModelConfig = CONFIG)
     for first in range(0, len(patients_selection), 7):
         examples = np.arange(first, min(first + 7, len(patients_selection)))
         batch = pack(seqsets, patients_selection.take(examples), config)
-        yield mask(batch, torch.Generator().manual_seed(seed_of(5, first)), config)
+        yield mask(batch, torch.Generator().manual_seed(seed_of(5, first)))
+
+
+def masks(config: ModelConfig = CONFIG) -> dict[str, Mask]:
+    return {"corrupt": partial(mask_batch, config=config), "hide_sets": partial(mask_sets, config=config)}
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +69,7 @@ def guesses(seqsets):
         popularity,
         lambda mask: masked_batches(seqsets, range(TRAIN), mask),
         lambda mask: masked_batches(seqsets, range(TRAIN, seqsets.subjects), mask),
+        **masks(),
     )
 
 
@@ -122,7 +127,7 @@ class Naive:
 
     def mlm(self, patients: range, share: float) -> float:
         losses = []
-        for visible, tokens, _ in self.patients(patients, mask_batch):
+        for visible, tokens, _ in self.patients(patients, masks()["corrupt"]):
             pool = [token for tokens in visible for token in tokens]
             for token in tokens:
                 history_share = pool.count(token) / len(pool) if pool else self.unigram(token)
@@ -131,7 +136,7 @@ class Naive:
 
     def msm(self, patients: range, share: float) -> float:
         losses = []
-        for visible, _, sets in self.patients(patients, mask_batch):
+        for visible, _, sets in self.patients(patients, masks()["corrupt"]):
             for target in sets:
                 loss = 0.0
                 for token, part in target.items():
@@ -146,7 +151,7 @@ class Naive:
     def lists(self, patients: range, score) -> tuple[float, float]:
         """Return mean Recall@10 and NDCG@10 of the ten best by `score(token, visible)`, ties to the lower token."""
         recalls, ndcgs = [], []
-        for visible, _, sets in self.patients(patients, mask_sets):
+        for visible, _, sets in self.patients(patients, masks()["hide_sets"]):
             best = sorted(range(FIRST, VOCAB_SIZE), key=lambda token, sets=visible: score(token, sets))[:10]
             for target in sets:
                 hits = [token in target for token in best]
@@ -226,7 +231,7 @@ def test_yardsticks_omit_objectives_without_masks(seqsets):
         patients, config = range(TRAIN), dataclasses.replace(CONFIG, **shares)
         popularity = Popularity.of(seqsets, selection(seqsets, patients), VOCAB_SIZE)
         mask_patients = partial(masked_batches, seqsets, patients, config=config)
-        return set(yardsticks(popularity, mask_patients, mask_patients))
+        return set(yardsticks(popularity, mask_patients, mask_patients, **masks(config)))
 
     lists = {"val_recall_at_10", "val_ndcg_at_10"}
     assert names(set_mask_share=0.0) == {"val_mlm"}
@@ -239,7 +244,7 @@ def test_the_mixture_is_the_constant_when_nothing_is_visible(seqsets):
     patients, config = range(TRAIN), dataclasses.replace(CONFIG, set_mask_share=1.0)
     popularity = Popularity.of(seqsets, selection(seqsets, patients), VOCAB_SIZE)
     mask_patients = partial(masked_batches, seqsets, patients, config=config)
-    for name, of in yardsticks(popularity, mask_patients, mask_patients).items():
+    for name, of in yardsticks(popularity, mask_patients, mask_patients, **masks(config)).items():
         assert of["mixture"] == pytest.approx(of["constant"], abs=1e-12), name
 
 
