@@ -1,6 +1,8 @@
 """The page of evidence: which system is better, by how much and how surely, at what size and cost."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -10,6 +12,7 @@ from matplotlib.figure import Figure
 from nest_model.evidence import pictures
 from nest_model.evidence.paper import OBJECTIVES
 from nest_model.evidence.results import COMPARED, REFERENCE
+from nest_model.evidence.trainings import PRETRAINING
 from nest_model.report import attention, figures
 from nest_model.report.page import ATTENTION_ALT, attention_figures, data_figures, template
 from nest_model.report.table import interval
@@ -191,6 +194,23 @@ def millions(count: float) -> str:
     return f"{count / 1e6:.2f} M"
 
 
+def effort(metrics: Mapping[str, Any], row: Mapping[str, Any], task: Mapping[str, Any]) -> list[str]:
+    """Return what stands behind a row's score: its size and work, the rates tried, the events left out."""
+    words = []
+    if costs := row.get("costs"):
+        words = [f"{millions(costs['parameters'])} weights", f"{millions(costs['flops_per_row'])} FLOP a row"]
+    tries = Counter(trial["training"] for trial in metrics["trials"] if trial["row"] == row["title"])
+    if rates := tries[PRETRAINING] + tries[task["title"]]:
+        words.append(f"{rates} rates tried")
+    cell = task["cells"].get(row["name"])
+    if cell and cell["auroc"]["value"] is not None:
+        left_out = cell["left_out"]
+        words.append(
+            "reads all events" if left_out is None else f"{left_out:.1%} left out".replace("%", " %")
+        )
+    return words
+
+
 def render(metrics: Mapping[str, Any]) -> str:
     """Return the page as one self-contained file."""
     figures_by_name = {
@@ -198,6 +218,7 @@ def render(metrics: Mapping[str, Any]) -> str:
     }
     return template("evidence.html.j2", "nest_model.evidence", p=p_text, millions=millions).render(
         metrics=metrics,
+        effort=partial(effort, metrics),
         sentences=sentences(metrics),
         parts=PARTS,
         rows_of=lambda part: rows_of(metrics, part),

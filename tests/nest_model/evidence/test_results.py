@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nest_model.data.predictions import read_predictions
-from nest_model.evidence.page import render, sentences, share_curves
+from nest_model.evidence.page import effort, render, sentences, share_curves
 from nest_model.evidence.report import write_evidence
 from nest_model.evidence.results import evidence
 from nest_model.evidence.rows import EvidenceAssets, rows_by_name
@@ -105,6 +105,35 @@ def test_a_failed_cell_has_its_reason_in_its_place_and_the_page_stands(layout):
     assert metrics["tasks"][TASK]["reasons"]["bert"] == "memory ran out."
     assert "bert" not in metrics["tasks"][TASK]["cells"]
     assert "memory ran out." in page
+
+
+def test_size_work_and_trials_stand_beside_the_score_and_what_was_not_learnt(layout):
+    copy_cell(layout, "bert", seed=1, noise=1.0)
+    metrics = evidence(layout, ROWS, [TASK])
+    task, row = metrics["tasks"][TASK], dict(metrics["rows"][0])
+    task["cells"][row["name"]]["left_out"] = 0.1234
+    row["costs"] = {"parameters": 1_234_567, "flops_per_row": 2_345_678, "without_embedding": 1}
+    row["pretraining"] = {"not_learnt": ["MSM is not."], "not_judged": [], "validation": {}, "yardsticks": {}}
+    metrics["rows"][0] = row
+    for training in ("pretraining", task["title"], "another task"):
+        metrics["trials"] += [
+            {
+                "row": row["title"],
+                "training": training,
+                "learning_rate": rate,
+                "best": rate == 1,
+                "score": "0.5",
+            }
+            for rate in (1, 2, 3)
+        ]
+
+    words = effort(metrics, row, task)
+    page = render(metrics)
+
+    assert words == ["1.23 M weights", "2.35 M FLOP a row", "6 rates tried", "12.3 % left out"]
+    assert all(f'<span class="fact">{word}</span>' in page for word in words)
+    assert page.count('href="#pretraining-losses">not all learnt</a>') == 1
+    assert "paper: 0.956 ± 0.001" in page
 
 
 def test_a_row_without_a_pretraining_says_so(layout):
