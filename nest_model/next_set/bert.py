@@ -167,7 +167,8 @@ class MicroBatch:
 class BertTask:
     """The training task: an example is a user, and every masked product of a step weighs the same."""
 
-    stage = "bert"
+    stage = "next-basket"
+    system = "bert"
     fresh_weights: Iterable[nn.Parameter] = ()
 
     def __init__(

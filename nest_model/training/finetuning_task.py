@@ -76,6 +76,7 @@ class FineTuning:
         for name, weight in encoder.named_parameters():
             if name.startswith(encoder.unused_in_tasks):
                 weight.requires_grad_(False)
+        self.system = encoder.system
         self.rows = self._selection.rows[self._train]
         self.padded_rows = encoder.config.max_sets * encoder.config.max_set_rows
         self.row_budget = recipe.row_budget

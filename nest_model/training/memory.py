@@ -46,7 +46,7 @@ def _lower_row_budget(task: "TrainingTask", runtime: "Runtime") -> None:
     one_patient = budget <= task.rows.max()
     if one_patient or not runtime.may_lower_row_budget:
         alone = runtime.fabric.world_size == 1
-        raise out_of_memory(task.stage, budget, one_patient=one_patient, alone=alone)
+        raise out_of_memory(f"{task.stage}, {task.system}", budget, one_patient=one_patient, alone=alone)
     task.row_budget = budget // 2
     torch = sys.modules["torch"]
     if torch.cuda.is_initialized():
@@ -58,20 +58,21 @@ def _lower_row_budget(task: "TrainingTask", runtime: "Runtime") -> None:
     )
 
 
-def out_of_memory(stage: str, row_budget: int, *, one_patient: bool, alone: bool) -> NestError:
+def out_of_memory(work: str, row_budget: int, *, one_patient: bool, alone: bool) -> NestError:
     """Return the error of a step that did not fit, with the current budget and how to lower it.
 
     Args:
+        work: the stage and the system.
         one_patient: the longest patient already has a micro-batch alone, so a lower budget does not help.
         alone: on one rank, which can lower the budget itself.
     """
     if one_patient:
         return NestError(
-            f"{stage}: out of memory with {row_budget:,} rows per micro-batch, although the longest patients already "
+            f"{work}: out of memory with {row_budget:,} rows per micro-batch, although the longest patients already "
             "have one alone. Lower --max-sets of the pretraining, or use a smaller model or a device with more memory."
         )
     or_by_itself = ", or with --lower-row-budget, which halves it as often as needed" if alone else ""
     return NestError(
-        f"{stage}: out of memory with {row_budget:,} rows per micro-batch. Run again with --row-budget "
+        f"{work}: out of memory with {row_budget:,} rows per micro-batch. Run again with --row-budget "
         f"{row_budget // 2}{or_by_itself}: the run resumes from its last state, and the result does not depend on it."
     )

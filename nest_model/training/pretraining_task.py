@@ -73,6 +73,7 @@ class Pretraining:
         self.fresh_weights: tuple[nn.Parameter, ...] = ()  # all weights are fresh, so none is special
         if recipe.starts_at_shares:
             objective.start_at_shares(encoder, self.examples)
+        self.system = encoder.system
         self.rows = self.examples.train.rows
         self.padded_rows = encoder.config.max_sets * encoder.config.max_set_rows
         self.row_budget = recipe.row_budget

@@ -13,6 +13,7 @@ class TrainingTask(Protocol):
     """A task the loop can train."""
 
     stage: str  # for the progress line
+    system: str  # of the encoder, for errors
     rows: np.ndarray  # i64 [examples], rows of each training example; progress counts them
     padded_rows: int  # rows of an example padded to the full context
     row_budget: int  # of a micro-batch from now on; the loop may lower it

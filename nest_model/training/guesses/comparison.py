@@ -26,7 +26,8 @@ def compare_with_guesses(
     sample = examples.train.take(fit_patients(len(examples.train), VALIDATION_SEED))
     guesses = yardsticks(
         examples.popularity,
-        *(partial(examples.corrupted_batches, patients) for patients in (sample, examples.val)),
+        partial(examples.corrupted_batches, sample),
+        partial(examples.corrupted_batches, examples.val),
         corrupt=corrupt,
         hide_sets=partial(mask_sets, config=config),
     )

@@ -94,7 +94,8 @@ def test_running_out_of_memory_in_validation_lowers_the_budget(world, tmp_path, 
 def test_an_out_of_memory_error_names_the_budget_and_the_flag(world, tmp_path, rows_that_fit):
     rows_that_fit(50)
     with pytest.raises(
-        NestError, match=r"with 8,192 rows per micro-batch. Run again with --row-budget 4096, or"
+        NestError,
+        match=r"^pretrain, nest: out of memory with 8,192 rows per micro-batch. Run again with --row-budget 4096, or",
     ):
         train(world, tmp_path)
 
