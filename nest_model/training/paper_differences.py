@@ -22,6 +22,12 @@ OPEN_POINTS = (
         "an event has these two times in its notation",
     ),
     (
+        "Time2Vec's frequencies",
+        "learnt",
+        "learnt as offsets from RoPE's, in units of 1/10,000",
+        "a step of AdamW at the frequencies themselves turns the angles of times by radians",
+    ),
+    (
         "Time2Vec for unordered sets (Instacart)",
         "not stated",
         "of the set's position alone",

@@ -54,7 +54,7 @@ class TimeToEvent:
         A resumed run chooses the same: nothing depends on the run's seed.
 
         Raises:
-            NestError: no event of the vocabulary happened to enough of them.
+            NestError: no event of the vocabulary happened to enough of them, or none follows another day's.
         """
         assert encoder.events is not None, "describe_tokens comes before fit"
         tasks = self._choose(encoder.events, batches)
@@ -68,6 +68,11 @@ class TimeToEvent:
         risk = Risk.none(head.edges.clone(), len(tasks))
         for timed_batch in self._sample(batches):
             risk = risk.add(timed_batch.days, timed_batch.is_event)
+        if not risk.events.any():
+            raise NestError(
+                "motor: no event follows a day of the training patients' records: each has a single set of a single "
+                "day, so times to events cannot be learnt; take patients with several sets, or another system."
+            )
         self._risk = risk
         head.out.bias[: len(tasks)] = risk.constant_hazards.log()
 
@@ -124,14 +129,8 @@ class TimeToEvent:
         return {"val_loss": loss, "val_tte": loss}
 
     def warnings(self, examples: PretrainingExamples) -> list[str]:
-        """Return a sentence if no record of the training patients goes on after a point."""
-        assert self._risk is not None, "fit comes before warnings"
-        if float(self._risk.events.sum()):
-            return []
-        return [
-            "No event follows a day of the training subjects' records: each has a single set of a single day, so times "
-            "to events cannot be learnt. Take subjects with several sets, or another system."
-        ]
+        """Return nothing: `fit` refuses patients of whom nothing can be learnt."""
+        return []
 
     def compare_with_guesses(
         self, validation: Mapping[str, float], examples: PretrainingExamples

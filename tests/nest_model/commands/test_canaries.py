@@ -37,6 +37,7 @@ from tests.support.factories.world import (
 
 ONE_EPOCH = Recipe(1e-3, 1, 1, examples_per_step=6)
 DIAGNOSES, LABORATORY = 0, 3  # places of the kinds in KINDS
+HEADS = {"bool": ("false", "true"), "class": ("A", "B", "C"), "list": ("A", "B", "C")}
 
 every_system = pytest.mark.parametrize(
     "system",
@@ -77,26 +78,32 @@ def with_canary(world: World, root, *, kind: int, hours: int, is_wanted: Callabl
     return copy_world(world, root, add)
 
 
-def logits(world: World, labels: World, system: str) -> torch.Tensor:
+def logits(world: World, labels: World, system: str, label_type: str) -> torch.Tensor:
     """Return an untrained classifier's logits on a world's examples, with the labels of another."""
     table, seqsets = Labels.read(labels.labels), SeqSets.read(world.seqset)
     tokens = read_table(world.vocab, VOCAB)
     torch.manual_seed(3)
     encoder = encoder_class(system)(ModelConfig.preset("tiny", len(tokens), system=system))
     encoder.describe_tokens(tokens)
-    classifier = Classifier(encoder, table.task, dropout=0.0)
+    task = table.task.model_copy(update={"label_type": label_type, "classes": HEADS[label_type]})
+    classifier = Classifier(encoder, task, dropout=0.0)
+    for weight in classifier.fresh_weights:  # linear terms and votes start at 0 and would show nothing
+        torch.nn.init.normal_(weight, std=0.1)
     selection, _ = select_examples(table, seqsets, encoder)
     with torch.no_grad():
         return classifier(Parcel(pack(seqsets, selection, encoder.config)))
 
 
 @every_system
+@pytest.mark.parametrize("label_type", list(HEADS))
 @pytest.mark.parametrize(
     ("kind", "hours"),
     [(DIAGNOSES, 1), (LABORATORY, 30)],
     ids=["a diagnosis of the stay", "after the prediction"],
 )
-def test_a_canary_in_the_target_moves_no_logit_and_one_before_it_does(system, kind, hours, world, tmp_path):
+def test_a_canary_in_the_target_moves_no_logit_and_one_before_it_does(
+    system, label_type, kind, hours, world, tmp_path
+):
     last = {int(row) for row in Labels.read(world.labels).encounter_id}
 
     def is_target(row: dict) -> bool:
@@ -105,9 +112,9 @@ def test_a_canary_in_the_target_moves_no_logit_and_one_before_it_does(system, ki
     unread_canary = with_canary(world, tmp_path / "hidden", kind=kind, hours=hours, is_wanted=is_target)
     visible_canary = with_canary(world, tmp_path / "seen", kind=LABORATORY, hours=1, is_wanted=is_target)
 
-    expected = logits(world, world, system)
-    assert torch.equal(logits(unread_canary, world, system), expected)
-    assert not torch.equal(logits(visible_canary, world, system), expected)
+    expected = logits(world, world, system, label_type)
+    assert torch.equal(logits(unread_canary, world, system, label_type), expected)
+    assert not torch.equal(logits(visible_canary, world, system, label_type), expected)
 
 
 def weights_after(world: World, system: str, out) -> dict[str, torch.Tensor]:

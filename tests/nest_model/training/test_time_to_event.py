@@ -1,6 +1,5 @@
 """MOTOR's objective: points and what follows them, the loss by hand, tasks of the training patients alone."""
 
-import json
 import math
 
 import numpy as np
@@ -239,15 +238,17 @@ def test_pieces_are_sevenths_of_the_observed_times():
 
 
 def patients_with(*tokens_of_patients: list[int]) -> PackedBatch:
-    """Pack patients of one set each, with these tokens an hour apart."""
-    tokens = [token for tokens in tokens_of_patients for token in tokens]
-    counts = torch.tensor([len(tokens) for tokens in tokens_of_patients])
+    """Pack patients with these tokens, an hour apart, twice: in two sets that begin a month apart."""
+    tokens_of_sets = [tokens for tokens in tokens_of_patients for _ in range(2)]
+    counts = torch.tensor([len(tokens) for tokens in tokens_of_sets])
+    begins = torch.tensor([0.0, 30.0]).repeat(len(tokens_of_patients))
     return PackedBatch.from_events(
-        tokens=torch.tensor(tokens, dtype=torch.int64),
-        hours=torch.arange(float(len(tokens))),
+        tokens=torch.tensor([token for tokens in tokens_of_sets for token in tokens], dtype=torch.int64),
+        hours=torch.cat([torch.arange(float(count)) for count in counts]),
         events_per_set=counts,
-        sets_per_subject=torch.ones_like(counts),
-        days=torch.zeros(len(counts)),
+        sets_per_subject=torch.full((len(tokens_of_patients),), 2),
+        days=begins,
+        gaps=begins,
     )
 
 
@@ -357,10 +358,7 @@ def test_other_patients_change_nothing_that_is_fitted(world, tmp_path):
     assert (tensors[0]["time_to_event.tasks"] >= 0).sum() == 3
 
 
-def test_records_of_a_single_day_are_reported_before_training(world, tmp_path, caplog):
-    pretrain_small(world, runtime(tmp_path), tmp_path, UNTRAINED, system="motor", max_sets=1)
-    assert any(message.startswith("No event follows a day") for message in caplog.messages)
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
-    assert metrics["yardsticks"] == {}
-    (sentence,) = metrics["not_judged"]
-    assert "nothing is guessed there for Time to event" in sentence
+def test_records_of_a_single_day_are_refused_before_training(world, tmp_path):
+    with pytest.raises(NestError, match="motor: no event follows a day of the training patients' records"):
+        pretrain_small(world, runtime(tmp_path), tmp_path, UNTRAINED, system="motor", max_sets=1)
+    assert not (tmp_path / "model.safetensors").exists()
