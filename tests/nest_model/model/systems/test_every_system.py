@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nest_model.config import ModelConfig
+from nest_model.config import PRESETS, ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.evidence.costs import flop_counter
 from nest_model.model.attention import plan
@@ -374,6 +374,15 @@ def test_the_labels_of_eight_patients_are_learnt_by_heart(system):
 def test_the_announced_number_of_parameters_is_the_built_encoders(system):
     encoder = small_encoder(system)
     assert encoder.num_parameters(encoder.config) == sum(weight.numel() for weight in encoder.parameters())
+
+
+@pytest.mark.parametrize("system", systems())
+@pytest.mark.parametrize("preset", PRESETS)
+def test_number_of_weights_of_every_preset_is_the_closed_form(system, preset):
+    config = ModelConfig.preset(preset, 20_377, system=system)
+    with torch.device("meta"):  # nothing is allocated
+        encoder = encoder_class(system)(config)
+    assert encoder.num_parameters(config) == sum(weight.numel() for weight in encoder.parameters())
 
 
 @every_system
