@@ -28,6 +28,7 @@ ALT = {
     "labels": "AP of each task by the share of labelled patients that a model learns from",
     "patients": "AP of each task by the share of patients that NEST is pretrained on",
     "Sets per patient": "Histogram: sets per patient",
+    "Tokens per patient": "Histogram: tokens per patient",
     "Tokens per set": "Histogram: tokens per set",
     **{name: f"NEST: {words}, by layer" for name, words in ATTENTION_ALT.items()},
     "cost": "Mean AP over the tasks by the FLOP of a row",

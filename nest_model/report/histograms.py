@@ -23,4 +23,5 @@ def histogram_bars(counts: Mapping[str, int], prefix: str) -> list[tuple[str, in
 
 def histograms(counts: Mapping[str, int]) -> dict[str, list[tuple[str, int | None]]]:
     """Return the bars of the shards' histograms from the counts of their card."""
-    return {name: histogram_bars(counts, name) for name in ("sets_per_subject", "tokens_per_set")}
+    names = ("sets_per_subject", "tokens_per_subject", "tokens_per_set")
+    return {name: histogram_bars(counts, name) for name in names}

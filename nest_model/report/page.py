@@ -383,6 +383,7 @@ def data_figures(bins: Mapping[str, Sequence[tuple[str, int | None]]]) -> dict[s
     """Return by title histograms of a source's shards, see `histograms`."""
     titles = {
         "sets_per_subject": ("Sets per patient", "Sets, each bar up to the next", "Patients"),
+        "tokens_per_subject": ("Tokens per patient", "Tokens, each bar up to the next", "Patients"),
         "tokens_per_set": ("Tokens per set", "Tokens, each bar up to the next", "Sets"),
     }
     return {

@@ -267,6 +267,7 @@ def test_every_scientific_check_is_blocking():
         "no_leak_suspected",
         "learnt_more_than_a_constant",
         "can_be_judged",
+        "context_holds_half_the_events",
         "every_cell_was_made",
     }
     labels = {spec.asset_key.to_user_string() for spec in specs if spec.name == "no_feature_after_prediction"}

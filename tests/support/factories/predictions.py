@@ -289,6 +289,9 @@ def _write_cards(layout, subjects, stays) -> None:
             "sets_per_subject[1,2)": alone,
             "sets_per_subject[2,4)": subjects - alone - 3,
             "sets_per_subject[4,8)": 3,
+            "tokens_per_subject[0,1)": 0,
+            "tokens_per_subject[1,2)": 2,
+            "tokens_per_subject[2,4)": subjects - 2,
         },
     ).write(layout.cards)
     vocab = StepCard(
