@@ -3,6 +3,8 @@ BIN := .venv/bin
 MIMIC ?= $(NEST_MIMIC_DIR)
 CROSSWALKS ?= $(NEST_VOCAB_DIR)
 WORK ?= /tmp/nest-bench
+# the tables and figures of a run; those of docs/benchmarks are ours
+OUT ?= $(WORK)/results
 PORT ?= 3000
 GPU = $(shell nvidia-smi -L 2>/dev/null)
 
@@ -68,59 +70,59 @@ ui: setup
 # the demo replicated, from MIMIC (its folder) and CROSSWALKS; FLAGS=--full adds synthetic data of the real size: 60 GB of disk
 bench-etl: setup
 	$(BIN)/python -m benchmarks.pipelines --mimic $(MIMIC) --crosswalks $(CROSSWALKS) \
-		--work $(WORK) --out docs/benchmarks $(FLAGS)
+		--work $(WORK) --out $(OUT) $(FLAGS)
 
 # a synthetic Instacart of the real size: 6 GB of disk
 bench-instacart: setup
-	$(BIN)/python -m benchmarks.pipelines --instacart --name instacart --work $(WORK) --out docs/benchmarks $(FLAGS)
+	$(BIN)/python -m benchmarks.pipelines --instacart --name instacart --work $(WORK) --out $(OUT) $(FLAGS)
 
 # a synthetic CDM of 500,000 children, and the labels of its cohorts: 14 GB of disk
 bench-pcornet: setup
-	$(BIN)/python -m benchmarks.pipelines --pcornet --name pcornet --work $(WORK) --out docs/benchmarks $(FLAGS)
+	$(BIN)/python -m benchmarks.pipelines --pcornet --name pcornet --work $(WORK) --out $(OUT) $(FLAGS)
 
 # what recommending costs at the real size: 6 GB of disk; with SHOP=… (a raw Instacart) every system there too, by 20 points
 # and three seeds, for which a shop of 1,100 users takes some hours
 bench-baskets: setup
-	$(BIN)/python -m benchmarks.baskets --work $(WORK)/baskets --out docs/benchmarks $(FLAGS)
+	$(BIN)/python -m benchmarks.baskets --work $(WORK)/baskets --out $(OUT) $(FLAGS)
 	$(if $(SHOP),for target in last_visible held_out; do NEST_INSTACART_TARGET=$$target NEST_INSTACART_DIR=$(SHOP) \
 		NEST_DATA_DIR=$(WORK)/shop NEST_INSTACART_POINTS=20 NEST_SEEDS=42$(comma)123$(comma)456 $(MAKE) instacart_full || exit; done)
 
 # 5 M laboratory rows from its own PostgreSQL: 4 GB of disk
 bench-extraction: setup
-	$(BIN)/python -m benchmarks.pipelines.extraction --work $(WORK) --out docs/benchmarks $(FLAGS)
+	$(BIN)/python -m benchmarks.pipelines.extraction --work $(WORK) --out $(OUT) $(FLAGS)
 
 # a training step, padded and packed, each shortcut added
 bench-model: setup
-	$(BIN)/python -m benchmarks.model.step --out docs/benchmarks $(FLAGS)
+	$(BIN)/python -m benchmarks.model.step --out $(OUT) $(FLAGS)
 
 # the paper's Table 1 at its sizes; without a GPU at a quarter of each, so that attention, blocks and head keep their shares
 QUARTER := --subjects 1 --sets 32 --set-rows 16 --window 16 --d-model 192 --d-ff 512 --vocab-size 11250
 
 bench-table1: setup
-	$(BIN)/python -m benchmarks.model.table1 --out docs/benchmarks $(if $(GPU),,$(QUARTER)) $(FLAGS)
+	$(BIN)/python -m benchmarks.model.table1 --out $(OUT) $(if $(GPU),,$(QUARTER)) $(FLAGS)
 
 # contexts of 512 to 16 K rows; without a GPU in a model that leaves room for BERT's 16 K × 16 K scores
 NARROW := --subjects 1 --sets 512 --d-model 64 --heads 1 --d-ff 176 --layers 2 --vocab-size 1000 --protocol D --batches 5
 
 bench-scaling: setup
-	$(BIN)/python -m benchmarks.model.scaling --out docs/benchmarks $(if $(GPU),,$(NARROW)) $(FLAGS)
+	$(BIN)/python -m benchmarks.model.scaling --out $(OUT) $(if $(GPU),,$(NARROW)) $(FLAGS)
 
 # a pretraining step of every system; without a GPU in the smallest preset
 bench-systems: setup
-	$(BIN)/python -m benchmarks.model.systems --work $(WORK) --out docs/benchmarks $(if $(GPU),,--model tiny) $(FLAGS)
+	$(BIN)/python -m benchmarks.model.systems --work $(WORK) --out $(OUT) $(if $(GPU),,--model tiny) $(FLAGS)
 
 # the loader on synthetic shards of the real size: 6 GB of disk
 bench-loader: setup
-	$(BIN)/python -m benchmarks.model.loader --work $(WORK) --out docs/benchmarks $(FLAGS)
+	$(BIN)/python -m benchmarks.model.loader --work $(WORK) --out $(OUT) $(FLAGS)
 
 # the paper's simulation study and a sweep of its noise; FLAGS=… as the command's --help says
 bench-simulation: setup
-	$(BIN)/python -m benchmarks.simulation --sweep 0.25 1 --out docs/benchmarks $(FLAGS)
+	$(BIN)/python -m benchmarks.simulation --sweep 0.25 1 --out $(OUT) $(FLAGS)
 
 # NEST and its yardsticks on 500 to 20,000 synthetic patients: 4 hours on two cores, resumed if broken off;
 # SIZES="500 1000", SEEDS="42 123", FLAGS=… as the command's --help says; FLAGS="--hours 14" for five seeds of every size
 bench-learning: setup
-	$(BIN)/python -m benchmarks.learning_curve --work $(WORK)/learning_curve --out docs/benchmarks \
+	$(BIN)/python -m benchmarks.learning_curve --work $(WORK)/learning_curve --out $(OUT) \
 		$(if $(SIZES),--sizes $(SIZES)) $(if $(SEEDS),--seeds $(SEEDS)) $(FLAGS)
 
 # docs/ as a site in site/, every link checked
