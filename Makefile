@@ -4,7 +4,7 @@ MIMIC ?= $(NEST_MIMIC_DIR)
 CROSSWALKS ?= $(NEST_VOCAB_DIR)
 WORK ?= /tmp/nest-bench
 # the tables and figures of a run; those of docs/benchmarks are ours
-OUT ?= $(WORK)/results
+OUT ?= /tmp/nest-bench-results
 PORT ?= 3000
 GPU = $(shell nvidia-smi -L 2>/dev/null)
 
