@@ -14,7 +14,7 @@ from nest_model.evidence.paper import OBJECTIVES
 from nest_model.evidence.results import COMPARED, REFERENCE
 from nest_model.evidence.trainings import PRETRAINING
 from nest_model.report import attention, figures
-from nest_model.report.page import ATTENTION_ALT, attention_figures, data_figures, template
+from nest_model.report.page import ATTENTION_ALT, attention_figures, data_figures, percent, template
 from nest_model.report.table import interval
 from nest_model.training.guesses import table as guesses
 
@@ -206,9 +206,7 @@ def effort(metrics: Mapping[str, Any], row: Mapping[str, Any], task: Mapping[str
     cell = task["cells"].get(row["name"])
     if cell and cell["auroc"]["value"] is not None:
         left_out = cell["left_out"]
-        words.append(
-            "reads all events" if left_out is None else f"{left_out:.1%} left out".replace("%", " %")
-        )
+        words.append("reads all events" if left_out is None else f"{percent(left_out)} left out")
     return words
 
 

@@ -130,7 +130,7 @@ def test_size_work_and_trials_stand_beside_the_score_and_what_was_not_learnt(lay
     words = effort(metrics, row, task)
     page = render(metrics)
 
-    assert words == ["1.23 M weights", "2.35 M FLOP a row", "6 rates tried", "12.3 % left out"]
+    assert words == ["1.23 M weights", "2.35 M FLOP a row", "6 rates tried", "12.3% left out"]
     assert all(f'<span class="fact">{word}</span>' in page for word in words)
     assert page.count('href="#pretraining-losses">not all learnt</a>') == 1
     assert "paper: 0.956 ± 0.001" in page
