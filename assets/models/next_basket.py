@@ -19,7 +19,7 @@ from assets.resources import Workspace
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
-from assets.runtime.step_cache import cached_step
+from assets.runtime.step_cache import ALSO_READS, cached_step
 from assets.sources.common import steps_of
 from nest_model.next_set.system import NextBasketSystem, load_system, names
 from nest_model.next_set.systems import __name__ as SYSTEMS
@@ -102,6 +102,7 @@ def comparison_asset() -> dg.AssetsDefinition:
     @dg.asset(
         name=f"{SOURCE}_next_basket",
         deps=[asset_name(name) for name in names()],
+        metadata={ALSO_READS: [f"{SOURCE}_nest"]},
         group_name=f"{SOURCE}_report",
         kinds={"html"},
         code_version=code_version("nest_model.next_set.report", entry_point=COMMAND_LINE),
@@ -118,8 +119,11 @@ def comparison_asset() -> dg.AssetsDefinition:
         out = layout.next_basket_report(settings.instacart_question)
 
         def make() -> StepCard:
-            arguments = flags({"systems": layout.next_baskets(settings.instacart_question)})
-            return result_card(run_nest_model(context, pipes, out, "next-basket-report", *arguments))
+            paths = {
+                "systems": layout.next_baskets(settings.instacart_question),
+                "pretrained": layout.model(f"{SOURCE}_nest"),
+            }
+            return result_card(run_nest_model(context, pipes, out, "next-basket-report", *flags(paths)))
 
         card = cached_step(layout, [out], {"question": settings.instacart_question}, make)
         return dg.MaterializeResult(

@@ -236,6 +236,9 @@ def parser() -> argparse.ArgumentParser:
     comparison.add_argument(
         "--systems", type=Path, required=True, help="folder with the output folder of each system"
     )
+    comparison.add_argument(
+        "--pretrained", type=Path, help="folder of the pretrained NEST, on which the page has a section"
+    )
     _paths(comparison, "out")
 
     recommendation = _command(

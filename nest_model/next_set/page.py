@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from nest_model.next_set import pictures, published
 from nest_model.next_set.compare import BEST_NEST, WINNER, YARDSTICK
 from nest_model.report import figures
-from nest_model.report.page import template
+from nest_model.report.page import pretraining_variables, template
 from nest_model.report.table import interval
 
 TARGETS = {
@@ -145,6 +145,7 @@ def render(metrics: Mapping[str, Any]) -> str:
     }
     return template("page.html.j2", "nest_model.next_set", three=three, flags=flags).render(
         metrics=metrics,
+        **pretraining_variables(metrics["pretraining"], people="users"),
         sentences=sentences(metrics),
         pictures=drawings,
         targets=TARGETS,

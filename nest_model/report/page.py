@@ -62,11 +62,9 @@ def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: 
     return template("source.html.j2").render(
         **_common_variables(metrics, tasks, histories),
         paper=paper_comparison(metrics["tasks"]),
-        validation=validation_rows(metrics["pretraining"]),
-        guesses_are=table.WHAT_THEY_ARE,
+        **pretraining_variables(metrics["pretraining"], people="patients"),
         reasons=REASONS,
         overview=overview(metrics),
-        pretraining_pictures=pretraining_pictures(metrics["pretraining"]),
         data_pictures=data_pictures(metrics["data"]),
     )
 
@@ -359,7 +357,22 @@ def _names(models: Mapping[str, Any]) -> str:
     return ", ".join(LABELS[name] for name in models)
 
 
-def pretraining_pictures(metrics: Mapping[str, Any] | None) -> list[Markup]:
+def pretraining_variables(metrics: Mapping[str, Any] | None, people: str) -> dict[str, Any]:
+    """Return the variables of `pretraining.html.j2`, the section on a pretraining, beside `metrics` itself.
+
+    Args:
+        metrics: see `report.pretraining.pretraining`.
+        people: what the source calls its subjects: patients, users.
+    """
+    return {
+        "people": people,
+        "validation": validation_rows(metrics),
+        "guesses_are": table.WHAT_THEY_ARE,
+        "pretraining_pictures": pretraining_pictures(metrics, people),
+    }
+
+
+def pretraining_pictures(metrics: Mapping[str, Any] | None, people: str) -> list[Markup]:
     """Return curves of MLM, MSM and set prediction, or of the total loss if its parts are not recorded."""
     curves = histories.curves(metrics) if metrics else {}
     total_loss = curves.pop("Training curve", None)
@@ -368,7 +381,7 @@ def pretraining_pictures(metrics: Mapping[str, Any] | None) -> list[Markup]:
     return [
         _svg(
             figure,
-            f"{title} of training and validation patients per epoch, with guesses without a model for comparison",
+            f"{title} of training and validation {people} per epoch, with guesses without a model for comparison",
         )
         for title, figure in curves.items()
     ]

@@ -2,19 +2,19 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from schemas.io.verify import is_written, verified
-from schemas.layout import Layout
 from schemas.suppress import suppress_small
 
 GUESS_DEFAULTS: Mapping[str, Any] = {"yardsticks": {}, "not_learnt": [], "not_judged": []}
 _COUNTS = ("train_patients", "val_patients", "train_sets", "train_tokens")
 
 
-def pretraining(layout: Layout) -> dict[str, Any] | None:
-    """Return the pretrained model's `metrics.json` with counts suppressed; None if there is no model."""
-    path = layout.model(f"{layout.source}_nest") / "metrics.json"
+def pretraining(model: Path) -> dict[str, Any] | None:
+    """Return a pretrained model's `metrics.json` with counts suppressed; None if the folder holds no model."""
+    path = model / "metrics.json"
     if not is_written(path):
         return None
     metrics = json.loads(verified(path).read_text())
@@ -28,10 +28,10 @@ def pretraining(layout: Layout) -> dict[str, Any] | None:
         "counts": {name: suppress_small(int(metrics[name])) for name in _COUNTS if name in metrics},
         "epochs": len(metrics.get("history", [])),
         **{name: value for name, value in settings.items() if value is not None},
-        "model": _config(layout),
+        "model": _config(model),
     }
 
 
-def _config(layout: Layout) -> dict[str, Any]:
-    path = layout.model(f"{layout.source}_nest") / "config.json"
+def _config(model: Path) -> dict[str, Any]:
+    path = model / "config.json"
     return json.loads(verified(path).read_text()).get("model", {}) if is_written(path) else {}

@@ -77,7 +77,7 @@ def _write_report(
         "preset": preset,
         "mean_auroc": mean_auroc(tasks, seed=SEED),
         "tasks": results,
-        "pretraining": pretraining(layout),
+        "pretraining": pretraining(layout.model(f"{layout.source}_nest")),
         "data": data_card(layout),
         "run": run_card(layout, preset),
     }
@@ -128,7 +128,7 @@ def _write_cohort_report(
         "preset": preset,
         "tasks": {cohort: task_metrics},
         "details": cohort_details(layout, task, task_metrics, thresholds),
-        "pretraining": pretraining(layout),
+        "pretraining": pretraining(layout.model(f"{layout.source}_nest")),
         "data": {"splits": splits(layout, cohort)} if is_written(layout.subjects) else {},
         "run": run_card(layout, preset),
     }

@@ -1,6 +1,7 @@
 """The comparison of systems: paired by user, chosen by validation users, silent about few users."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from nest_model.training.telemetry import NullTelemetry
 from schemas.contract import write_table
 from schemas.errors import NestError
 from schemas.tables.next_sets import NEXT_SET_SCORES
+from tests.support.factories import predictions as made_up
 
 USERS = 40
 TRAITS = dict.fromkeys(
@@ -69,7 +71,8 @@ def write_system(
 
 
 def compared(root: Path) -> dict[str, Any]:
-    return compare(*read_rows({path.name: path for path in root.iterdir()}))
+    systems = {path.name: path for path in root.iterdir()}
+    return compare(*read_rows(systems)) | {"pretraining": None}
 
 
 def row_of(metrics: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -283,6 +286,28 @@ def test_report_writes_a_page_with_every_row_trial_and_the_paper_s_table(tmp_pat
     ):
         assert words in html
     assert json.loads((tmp_path / "out" / "metrics.json").read_text())["k"] == 10
+
+
+def test_page_has_the_pretraining_beside_its_guesses_if_there_is_one(tmp_path: Path):
+    write_system(tmp_path / "systems", "blend", [[0.2] * USERS])
+    made_up.write_pretraining(tmp_path / "nest")
+    for name, pretrained in (("with", tmp_path / "nest"), ("without", None)):
+        write_next_basket_report(
+            systems=tmp_path / "systems",
+            pretrained=pretrained,
+            out=tmp_path / name,
+            telemetry=NullTelemetry(),
+        )
+    with_section, without = ((tmp_path / name / "report.html").read_text() for name in ("with", "without"))
+    assert "#pretraining" not in without
+    assert 'id="pretraining"' not in without
+    section = with_section.partition('<section id="pretraining">')[2].partition("</section>")[0]
+    assert "MSM is at 2.5 nats a set, where a constant guess has 2.4: 0.1 worse." in section
+    assert "&lt; 11 validation users" in section
+    assert "patients" not in section
+    assert re.findall(r"Recall@10 at \[CLS\] ↑</th>\s*<td[^>]*>([\d.]+)<", section) == ["0.1230"]
+    metrics = json.loads((tmp_path / "with" / "metrics.json").read_text())
+    assert metrics["pretraining"]["counts"] == {"train_patients": "630", "val_patients": "< 11"}
 
 
 def test_report_without_a_system_says_what_to_run(tmp_path: Path):

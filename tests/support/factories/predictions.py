@@ -162,7 +162,7 @@ def write_layout(
         _write_attrition(layout, cohort, len(subject), subjects)
     _write_planted(layout, subject, encounter, planted_risks)
     _write_cards(layout, subjects, stays)
-    _write_pretraining(layout)
+    write_pretraining(layout.model(f"{layout.root.name}_nest"))
     _write_code_names(layout)
     for cohort in list(cohorts)[:1]:
         _write_looks(layout, cohort)
@@ -304,8 +304,8 @@ def _write_cards(layout, subjects, stays) -> None:
     vocab.write(layout.cards)
 
 
-def _write_pretraining(layout) -> None:
-    folder = layout.model(f"{layout.root.name}_nest")
+def write_pretraining(folder: Path) -> None:
+    """Write what the pages read of a pretrained model: `metrics.json`, with a warning and few validation patients."""
     folder.mkdir(parents=True, exist_ok=True)
     history = [
         {
