@@ -40,7 +40,7 @@ def load_planted_risk(layout: Layout, cohort: str, predictions: Predictions) -> 
 def planted_part_shares(
     layout: Layout, cohort: str, models: Mapping[str, Predictions], *, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """Return how much of each planted part each model uses, by model and part; empty if no parts were planted.
+    """Return how much of each planted part each model uses, by model and part; a part that was not planted is left out.
 
     A model's log-odds are regressed on the log-odds that each part adds to the true risk: coefficient 1 is full use, 0
     is none. Intervals resample patients.
@@ -48,16 +48,19 @@ def planted_part_shares(
     scores_by_model = {}
     for name, predictions in models.items():
         risks = _risks(layout, cohort, predictions)
-        if risks is None or any(risks[1][part].null_count for part in PARTS):
+        if risks is None:
             continue
         has_risk, rows = risks
-        terms = np.column_stack([rows[part].to_numpy() for part in PARTS])
+        parts = [part for part in PARTS if not rows[part].null_count]
+        if not parts:
+            continue
+        terms = np.column_stack([rows[part].to_numpy() for part in parts])
         seed_scores = [
             _part_coefficients(seed_predictions, terms, seed)
             for seed_predictions in predictions.rows(has_risk).by_seed()
         ]
         scores = [seed_statistics(part_scores) for part_scores in zip(*seed_scores, strict=True)]
-        scores_by_model[name] = {part: score.json() for part, score in zip(PARTS, scores, strict=True)}
+        scores_by_model[name] = {part: score.json() for part, score in zip(parts, scores, strict=True)}
     return scores_by_model
 
 

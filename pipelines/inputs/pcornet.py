@@ -230,7 +230,7 @@ def _write_planted(csv_folder: Path, layout: Layout, ids: Ids) -> None:
         encounter_id=ids.of(risks.select(stay_id).to_series(), "ENCOUNTERID"),
         cohort=pl.col("outcome").replace_strict(COHORT_OF),
         probability="probability",
-        **dict.fromkeys(PARTS, pl.lit(None, pl.Float64)),  # this generator does not split risks into parts
+        **{name: name if name in risks.columns else pl.lit(None, pl.Float64) for name in PARTS},
     ).sort("cohort", "subject_id", "encounter_id")
     write_table(rows.to_arrow(), layout.planted, PLANTED, made_by="synthetic PCORnet CDM")
 

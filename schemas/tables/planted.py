@@ -5,10 +5,10 @@ import pyarrow as pa
 from schemas.tables.columns import column
 
 PARTS = {
-    "main": "contribution of values, drugs and diagnoses of the set to the log-odds; empty if not drawn by parts",
+    "main": "contribution of single values, drugs and diagnoses to the log-odds; any part is empty if none was drawn",
     "within": "contribution of the order and combination of events within the set",
     "trend": "contribution of changes from set to set",
-    "history": "contribution of events of the set given those in earlier sets",
+    "history": "contribution of events of the set given those in earlier sets, or of their number",
 }
 
 PLANTED = pa.schema(

@@ -3,8 +3,9 @@
 import numpy as np
 
 from pipelines.synthetic.catalog import Floats, Ints
-from pipelines.synthetic.draw import expand_counts, sigmoid
+from pipelines.synthetic.draw import expand_counts
 from pipelines.synthetic.pcornet.children import YEAR, Children
+from pipelines.synthetic.pcornet.risk import Risk
 
 _EVER = 0.42
 _SECOND_VISIT = 0.25  # within the same episode
@@ -13,23 +14,17 @@ _GAP_DAYS = (38.0, 420.0)  # mean days between episodes: in prone children, in o
 
 def draw_otitis(
     children: Children, sick_child: Ints, sick_minute: Ints, rng: np.random.Generator
-) -> tuple[Ints, Ints, Floats]:
-    """Return child, minute and (for first visits) the probability of being prone to recurrence.
+) -> tuple[Ints, Ints, Risk]:
+    """Return child, minute and (for first visits) the risk of being prone to recurrence.
 
     It depends on smoke at home, prematurity, an early first episode and recorded earlier colds.
     """
     child = np.flatnonzero(rng.random(children.count) < _EVER)
     first = np.minimum((0.35 + rng.gamma(2.0, 0.55, len(child))), 6.0) * YEAR
     colds = _colds_before(children.count, child, first, sick_child, sick_minute)
-    likely = (
-        -3.6
-        + 1.4 * children.traits["smoke"][child]
-        + 1.1 * children.traits["premature"][child]
-        + 0.9 * (first < YEAR)
-        + 0.55 * np.minimum(colds, 5)
-    )
-    chance = sigmoid(likely)
-    prone = rng.random(len(child)) < chance
+    traits = 1.4 * children.traits["smoke"][child] + 1.1 * children.traits["premature"][child]
+    risk = Risk.of(-3.6, traits + 0.9 * (first < YEAR), 0.55 * np.minimum(colds, 5))
+    prone = rng.random(len(child)) < risk.probability
     owner, number = expand_counts(
         1 + np.where(prone, 2 + rng.poisson(2.2, len(child)), rng.poisson(0.5, len(child)))
     )
@@ -39,11 +34,10 @@ def draw_otitis(
     has_follow_up = rng.random(len(owner)) < _SECOND_VISIT
     follow_up = day[has_follow_up] + rng.uniform(2, 12, int(has_follow_up.sum()))
     days = np.concatenate([day, follow_up])
-    probability = np.where(number == 0, chance[owner], np.nan)
     return (
         np.concatenate([child[owner], child[owner][has_follow_up]]),
         days.astype(np.int64) * 1440 + rng.integers(8 * 60, 18 * 60, len(days)),
-        np.concatenate([probability, np.full(len(follow_up), np.nan)]),
+        risk.at(np.flatnonzero(number == 0), len(days)),
     )
 
 

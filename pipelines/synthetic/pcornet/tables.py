@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 
 from pipelines.sources.pcornet.tables import TABLES
-from pipelines.synthetic.catalog import Floats, Ints
+from pipelines.synthetic.catalog import Ints
 from pipelines.synthetic.columns import pick
 from pipelines.synthetic.draw import stream
 from pipelines.synthetic.pcornet.block import ChildBlock
@@ -183,25 +183,32 @@ def _types(reason: Ints, rng: np.random.Generator) -> pl.Series:
 
 
 def planted_risks(block: ChildBlock) -> pl.DataFrame:
-    """Return PATID, ENCOUNTERID?, outcome, probability: the risks as they were drawn."""
+    """Return PATID, ENCOUNTERID?, outcome, probability, main and history?: the risks as they were drawn, and parts.
+
+    The parts are of the log-odds. Earlier encounters add nothing to the risk of autism: it has no history.
+    """
     visits, children = block.visits, block.children
-    risk_visits = np.flatnonzero(~np.isnan(visits.probability))
+    risk_visits = np.flatnonzero(~np.isnan(visits.risk.main))
+    of_visits, of_children = visits.risk.take(risk_visits), children.asd_risk
     outcome = np.where(visits.reason[risk_visits] == REASON["AOM"], "recurrent_aom", "return_30d")
     by_visit = pl.DataFrame(
         {
             "PATID": block.patids[visits.child[risk_visits]],
             "ENCOUNTERID": block.encounter_ids[risk_visits],
             "outcome": pl.Series(outcome, dtype=pl.String),
-            "probability": visits.probability[risk_visits],
+            "probability": of_visits.probability,
+            "main": of_visits.main,
+            "history": of_visits.history,
         }
     )
-    chance: Floats = children.asd_probability
     by_child = pl.DataFrame(
         {
             "PATID": block.patids,
             "ENCOUNTERID": pl.Series([None] * children.count, dtype=pl.String),
             "outcome": pl.Series(["asd"]).new_from_index(0, children.count),
-            "probability": chance,
+            "probability": of_children.probability,
+            "main": of_children.main,
+            "history": pl.Series([None], dtype=pl.Float64).new_from_index(0, children.count),
         }
     )
     return pl.concat([by_visit, by_child])

@@ -1,6 +1,6 @@
 """Draws the encounters of a block of children by reason; returns within 30 days depend on earlier stays."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from pipelines.synthetic.catalog import Bools, Floats, Ints
 from pipelines.synthetic.draw import expand_counts, running_sum, sigmoid
 from pipelines.synthetic.pcornet.children import NEVER, YEAR, Children
 from pipelines.synthetic.pcornet.otitis import draw_otitis
+from pipelines.synthetic.pcornet.risk import Risk
 
 REASONS = ("BIRTH", "WELL", "SICK", "AOM", "ASD", "DOUBT", "CHRONIC", "ED", "STAY")
 REASON = {name: index for index, name in enumerate(REASONS)}
@@ -17,6 +18,7 @@ _KEPT = 0.68  # share of the schedule
 _PER_YEAR = {"SICK": (2.4, 1.0), "ED": (0.4, 0.2)}  # below 3 years of age, and later
 _CHRONIC_PER_YEAR, _STAYS_PER_YEAR = 3.0, (0.022, 0.30)  # (other children, complex children)
 _RETURN_DAYS = 30
+_COLUMNS = ("child", "reason", "start", "end")
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Visits:
     reason: Ints
     start: Ints
     end: Ints
-    probability: Floats  # STAY: of a return within 30 days; first AOM: of recurrence; else NaN
+    risk: Risk  # STAY: of a return within 30 days; first AOM: of recurrence; else none
 
     @property
     def count(self) -> int:
@@ -52,18 +54,17 @@ def draw_visits(children: Children, rng: np.random.Generator) -> Visits:
     otitis = draw_otitis(children, sick_before.child, sick_before.start, rng)
     parts.append(_visits("AOM", *otitis, rng=rng))
     stays = _sort_visits(_stays(children, rng))
-    chance = _return_probability(children, stays)
-    parts += [_with_probability(stays, chance), _returns(children, stays, chance, rng)]
+    stays = replace(stays, risk=_risk_of_return(children, stays))
+    parts += [stays, _returns(children, stays, rng)]
     return _sort_visits(_clip_to_record(children, _concat(parts)))
 
 
 def _visits(
-    reason: str, child: Ints, minute: Ints, probability: Floats | None = None, *, rng: np.random.Generator
+    reason: str, child: Ints, minute: Ints, risk: Risk | None = None, *, rng: np.random.Generator
 ) -> Visits:
     kind = np.full(len(child), REASON[reason])
     length = rng.integers(15, 60, len(child)) if reason != "ED" else rng.integers(90, 420, len(child))
-    nothing = np.full(len(child), np.nan)
-    return Visits(child, kind, minute, minute + length, nothing if probability is None else probability)
+    return Visits(child, kind, minute, minute + length, risk or Risk.none(len(child)))
 
 
 def _office_minute(age_day: Floats | Ints, rng: np.random.Generator) -> Ints:
@@ -86,7 +87,7 @@ def _birth_stays(children: Children, rng: np.random.Generator) -> Visits:
     length = ((days + rng.uniform(0.5, 1.5, len(child))) * 1440).astype(np.int64)
     start = children.birth_clock[child]
     reason = np.full(len(child), REASON["BIRTH"])
-    return Visits(child, reason, start, start + length, np.full(len(child), np.nan))
+    return Visits(child, reason, start, start + length, Risk.none(len(child)))
 
 
 def _autism_visits(children: Children, rng: np.random.Generator) -> Visits:
@@ -139,10 +140,10 @@ def _stays(children: Children, rng: np.random.Generator) -> Visits:
 def _stay(child: Ints, start: Ints, rng: np.random.Generator) -> Visits:
     length = (rng.lognormal(0.9, 0.8, len(child)) * 1440).astype(np.int64) + 360
     reason = np.full(len(child), REASON["STAY"])
-    return Visits(child, reason, start, start + length, np.full(len(child), np.nan))
+    return Visits(child, reason, start, start + length, Risk.none(len(child)))
 
 
-def _return_probability(children: Children, stays: Visits) -> Floats:
+def _risk_of_return(children: Children, stays: Visits) -> Risk:
     """Return [stays]: depends on a complex condition, the length of stay, and stays in the last half year."""
     ordinal = _ordinal(stays.child)
     total = running_sum(np.ones(stays.count), ordinal)
@@ -151,33 +152,29 @@ def _return_probability(children: Children, stays: Visits) -> Floats:
         rows = np.flatnonzero(total > lag)
         recent[rows] += stays.start[rows] - stays.end[rows - lag] < 180 * 1440
     days = (stays.end - stays.start) / 1440
-    logit = -2.0 + 1.5 * children.traits["complex"][stays.child] + 0.9 * recent + 0.8 * (days > 5)
-    return sigmoid(logit)
+    main = 1.5 * children.traits["complex"][stays.child] + 0.8 * (days > 5)
+    return Risk.of(-2.0, main, 0.9 * recent)
 
 
-def _returns(children: Children, stays: Visits, chance: Floats, rng: np.random.Generator) -> Visits:
+def _returns(children: Children, stays: Visits, rng: np.random.Generator) -> Visits:
     """Return the returns: half as emergency visits, half as another stay."""
-    returning = np.flatnonzero(rng.random(stays.count) < chance)
+    returning = np.flatnonzero(rng.random(stays.count) < stays.risk.probability)
     start = stays.end[returning] + rng.integers(600, (_RETURN_DAYS - 1) * 1440, len(returning))
     is_stay = rng.random(len(returning)) < 0.5
     readmissions = _stay(stays.child[returning][is_stay], start[is_stay], rng)
-    readmission_chance = _return_probability(children, readmissions)
+    readmissions = replace(readmissions, risk=_risk_of_return(children, readmissions))
     ed = _visits("ED", stays.child[returning][~is_stay], start[~is_stay], rng=rng)
-    return _concat([_with_probability(readmissions, readmission_chance), ed])
-
-
-def _with_probability(visits: Visits, probability: Floats) -> Visits:
-    return Visits(visits.child, visits.reason, visits.start, visits.end, probability)
+    return _concat([readmissions, ed])
 
 
 def _concat(parts: list[Visits]) -> Visits:
-    names = ("child", "reason", "start", "end", "probability")
-    return Visits(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
+    return Visits(**columns, risk=Risk.concat([part.risk for part in parts]))
 
 
 def _take(visits: Visits, rows: Ints | Bools) -> Visits:
-    names = ("child", "reason", "start", "end", "probability")
-    return Visits(**{name: getattr(visits, name)[rows] for name in names})
+    columns = {name: getattr(visits, name)[rows] for name in _COLUMNS}
+    return Visits(**columns, risk=visits.risk.take(rows))
 
 
 def _clip_to_record(children: Children, visits: Visits) -> Visits:
@@ -187,7 +184,7 @@ def _clip_to_record(children: Children, visits: Visits) -> Visits:
     day, end_day = visits.start // 1440, visits.end // 1440
     is_seen = (day >= first) & (end_day <= last) & (day < death)
     ends = np.where(death < NEVER, np.minimum(visits.end, death * 1440 + 720), visits.end)
-    return _take(Visits(visits.child, visits.reason, visits.start, ends, visits.probability), is_seen)
+    return _take(replace(visits, end=ends), is_seen)
 
 
 def _sort_visits(visits: Visits) -> Visits:

@@ -23,7 +23,10 @@ from schemas.io.outputs import refuse_foreign, replace_outputs
 
 PLANTED = "planted"
 PLANTED_SCHEMA = pa.schema(
-    {"PATID": pa.string(), "ENCOUNTERID": pa.string(), "outcome": pa.string(), "probability": pa.float64()}
+    {
+        **dict.fromkeys(("PATID", "ENCOUNTERID", "outcome"), pa.string()),
+        **dict.fromkeys(("probability", "main", "history"), pa.float64()),
+    }
 )
 log = logging.getLogger("nest")
 

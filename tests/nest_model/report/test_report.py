@@ -504,6 +504,29 @@ def test_planted_part_shares_equal_least_squares(report, layout):
     assert "How much of each part of the planted risk" in report[0]
 
 
+def test_parts_that_were_not_planted_are_no_columns(layout, tmp_path):
+    """The other parts are still fitted together: the coefficients are those of two terms."""
+    copied_layout = type(layout)(shutil.copytree(layout.root, tmp_path / "mimic"))
+    table = read_table(layout.planted, PLANTED)
+    for part in ("within", "trend"):
+        place = table.column_names.index(part)
+        table = table.set_column(place, part, pa.nulls(len(table), pa.float64()))
+    write_table(table, copied_layout.planted, PLANTED, made_by="the test")
+    page, metrics = write(copied_layout, tmp_path / "out", ["mimic_mortality"])
+
+    best = metrics["tasks"]["mimic_mortality"]["parts_read"]["best"]
+    test = read_predictions(predictions_path(layout, "mimic_mortality", "nest")).of("test")
+    rows = {row["encounter_id"]: row for row in table.to_pylist()}
+    risks = [rows[encounter] for encounter in test.encounter_id if encounter in rows]
+    terms = np.array([[row["main"], row["history"]] for row in risks])
+    probability = np.array([row["probability"] for row in risks])
+    expected = LinearRegression().fit(terms, np.log(probability / (1 - probability))).coef_
+    assert [best[part]["value"] for part in ("main", "history")] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert list(best) == ["main", "history"]
+    caption = page.partition("How much of each part of the planted risk")[2].partition("</table>")[0]
+    assert re.findall(r"<th>([A-Z]\w+):", caption) == ["Main", "History"]
+
+
 def test_planted_risk_is_ignored_for_a_users_own_patients(layout, tmp_path):
     copied_layout = Layout(shutil.copytree(layout.root, tmp_path / "mimic"))
     StepCard(step="raw", contract="raw/1", outputs=[]).write(copied_layout.cards)

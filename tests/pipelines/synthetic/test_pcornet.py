@@ -173,6 +173,25 @@ def test_planted_probabilities_match_the_rates_of_the_paper(cdm: Path):
     assert (truth["sd"] > 0.03).all()
 
 
+def test_planted_parts_add_up_to_the_log_odds(cdm: Path):
+    truth = rows(
+        cdm,
+        "SELECT outcome, main, history, ln(probability / (1 - probability)) AS log_odds, "
+        "exists(SELECT 1 FROM DIAGNOSIS s WHERE s.PATID = p.PATID AND s.DX IN ('Z77.22', 'E869.4')) AS smoke "
+        "FROM PLANTED p",
+    )
+    rest = truth.with_columns(rest=pl.col("log_odds") - pl.col("main") - pl.col("history").fill_null(0))
+    intercepts = rest.group_by("outcome").agg(low=pl.col("rest").min(), high=pl.col("rest").max())
+    for outcome, low, high in intercepts.iter_rows():
+        assert low == pytest.approx(high, abs=1e-9), outcome
+    has_history = dict(truth.group_by("outcome").agg(pl.col("history").is_not_null().all()).iter_rows())
+    assert has_history == {"recurrent_aom": True, "return_30d": True, "asd": False}
+    aom = truth.filter(pl.col("outcome") == "recurrent_aom")
+    assert set(aom["history"].round(2)) <= {0.0, 0.55, 1.1, 1.65, 2.2, 2.75}
+    by_smoke = dict(aom.group_by("smoke").agg(pl.col("main").mean()).iter_rows())
+    assert by_smoke[True] - by_smoke[False] > 0.9, "smoke adds 1.4, where its code is not lost"
+
+
 def hashes(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
