@@ -143,5 +143,5 @@ def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
         *(cohort_report_asset(source, cohort) for cohort in source_cohorts),
         *(few_shot_asset(source, cohort.cohort) for cohort in source_cohorts if cohort.is_yes_or_no),
         report_asset(source, source_cohorts),
-        *(evidence_assets(sources()[source], names) if sources()[source].evidence else []),
+        *evidence_assets(sources()[source], names),
     ]

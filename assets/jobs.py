@@ -33,7 +33,7 @@ def chain_jobs(spec: SourceSpec) -> list[Job]:
     if spec.evidence:
         stretches["evidence"] = (
             dg.AssetSelection.assets(f"{source}_evidence_page").upstream(),
-            "The paper's table on this data: its systems and ablations beside NEST and counting, on one page.",
+            spec.evidence.about,
         )
     return [
         dg.define_asset_job(f"{source}_{name}", selection, description=description)

@@ -37,6 +37,15 @@ class TableSpec:
 
 
 @dataclass(frozen=True)
+class EvidenceSpec:
+    """What the paper's table is made of on a source's data, where no setting names rows or tasks."""
+
+    cohorts: tuple[str, ...]  # on which systems are compared
+    about: str  # of the page and its job
+    parts: tuple[str, ...] = ()  # of the table; empty: all
+
+
+@dataclass(frozen=True)
 class SourceSpec:
     """A source of raw data, up to the options of its pretraining."""
 
@@ -54,7 +63,7 @@ class SourceSpec:
     )
     pretraining: Mapping[str, Any] = field(default_factory=dict)  # flags of `python -m nest_model pretrain`
     has_cohorts: bool = True
-    evidence: tuple[str, ...] = ()  # cohorts on which the paper's systems are compared; empty: they are not
+    evidence: EvidenceSpec | None = None  # None: there is no table of evidence
     cohort_template: Literal["hospital", "children"] = "hospital"
     has_shifted_dates: bool = False  # calendar dates mean nothing
     has_birth_days: bool = True  # the day of the month a patient was born on is known
@@ -125,12 +134,15 @@ MIMIC = SourceSpec(
         subject_years="The real years of each patient's records, which the shifted dates hide: for scores by period.",
     ),
     kinds=("DX", "PR", "MED", "LAB"),
-    evidence=(
-        "mimic_mortality",
-        "mimic_readmission",
-        "mimic_long_stay",
-        "mimic_icd_chapter",
-        "mimic_icd_category",
+    evidence=EvidenceSpec(
+        cohorts=(
+            "mimic_mortality",
+            "mimic_readmission",
+            "mimic_long_stay",
+            "mimic_icd_chapter",
+            "mimic_icd_category",
+        ),
+        about="The paper's table on this data: its systems and ablations beside NEST and counting, on one page.",
     ),
     # `dod` is from state records too, for a year after the last discharge (MIMIC-IV, table patients), that day included
     death_follow_up_days=366,
@@ -174,6 +186,11 @@ PCORNET = SourceSpec(
     kinds=("DX", "PR", "MED", "LAB", "VIT", "IMM"),
     # an encounter's codes have no order inside; of the few events of a visit, eight visits hold less than half a record
     pretraining={"set-position": "none", "max-sets": 64},
+    evidence=EvidenceSpec(
+        cohorts=("pcornet_recurrent_aom", "pcornet_readmission_30d_home", "pcornet_autism"),
+        parts=("objectives",),
+        about="The paper's study of MSM on sets without order: MSM alone, MLM alone and both, on one page.",
+    ),
     cohort_template="children",
     is_split_by_birth_day=True,
 )

@@ -35,7 +35,7 @@ from schemas.cards import FAILED, StepCard, step_of
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
-from schemas.sources import SourceSpec, sources
+from schemas.sources import EvidenceSpec, SourceSpec, sources
 
 
 def evidence_assets(spec: SourceSpec, cohorts: Sequence[str]) -> list[dg.AssetsDefinition]:
@@ -44,26 +44,39 @@ def evidence_assets(spec: SourceSpec, cohorts: Sequence[str]) -> list[dg.AssetsD
     Args:
         cohorts: those of the source.
     """
-    source, (rows, tasks) = spec.name, _rows_and_tasks(spec, cohorts)
-    if not tasks:
+    if spec.evidence is None:
+        return []
+    source, (rows, tasks) = spec.name, _rows_and_tasks(spec.evidence, cohorts)
+    if not rows:
         return []
     return [
         inputs_asset(source, tasks),
         *(pretraining_asset(source, row) for row in _pretrained_first(rows)),
         *(cell_asset(source, row, task) for row in rows if has_own_cell(row) for task in row.tasks(tasks)),
-        page_asset(source, rows, tasks),
+        page_asset(source, rows, tasks, spec.evidence.about),
     ]
 
 
-def _rows_and_tasks(spec: SourceSpec, cohorts: Sequence[str]) -> tuple[list[EvidenceRow], list[str]]:
-    """Return the rows and tasks of the page; wrong names are refused when a run begins, see `refuse_unknown`."""
+def _rows_and_tasks(spec: EvidenceSpec, cohorts: Sequence[str]) -> tuple[list[EvidenceRow], list[str]]:
+    """Return the rows and tasks of the page; wrong names are refused when a run begins, see `refuse_unknown`.
+
+    A row that would have no cell on these tasks is left out, and so is a task on which no row has one.
+    """
     try:
         row_names, task_names = Settings().evidence_names
     except NestError:  # refused when a run begins, too
         row_names, task_names = (), ()
-    rows = [row for row in all_rows() if (row.name in row_names if row_names else row.is_default)]
-    tasks = [name for name in dict.fromkeys(task_names or spec.evidence) if name in cohorts]
-    return rows, [name for name in tasks if name not in clashes(tasks)]
+    tasks = [name for name in dict.fromkeys(task_names or spec.cohorts) if name in cohorts]
+    tasks = [name for name in tasks if name not in clashes(tasks)]
+    rows = [
+        row
+        for row in all_rows()
+        if (
+            row.name in row_names if row_names else row.is_default and row.part in (spec.parts or (row.part,))
+        )
+        and (row.tasks(tasks) or not row.has_cells)
+    ]
+    return rows, [name for name in tasks if any(name in row.tasks(tasks) for row in rows)]
 
 
 def _pretrained_first(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
@@ -91,11 +104,18 @@ def inputs_asset(source: str, tasks: Sequence[str]) -> dg.AssetsDefinition:
 
     @dg.asset(
         name=inputs_name(source),
-        deps=[f"{source}_seqset", f"{source}_nest", *(f"{task}_labels" for task in tasks)],
+        deps=[
+            f"{source}_seqset",
+            *([f"{source}_nest"] if tasks else []),
+            *(f"{task}_labels" for task in tasks),
+        ],
         group_name=f"{source}_evidence_inputs",
         kinds={"python"},
         code_version="1",
-        description="What the rows of the evidence start from: shards, labels, and NEST as it was pretrained.",
+        description=(
+            "What the rows of the evidence start from: shards and, where there are tasks, labels and NEST as it was "
+            "pretrained."
+        ),
         owners=RESEARCH_TEAM,
     )
     @with_clear_errors
@@ -228,7 +248,9 @@ def _make_cell(
     return cached_step(layout, [out, report], options, or_reason(make))
 
 
-def page_asset(source: str, rows: Sequence[EvidenceRow], tasks: Sequence[str]) -> dg.AssetsDefinition:
+def page_asset(
+    source: str, rows: Sequence[EvidenceRow], tasks: Sequence[str], about: str
+) -> dg.AssetsDefinition:
     """Return the asset `<source>_evidence_page`: the page over all cells."""
     pretrainings = {EvidenceAssets(source).pretrained(row) for row in rows if row.system is not None}
     cells = [EvidenceAssets(source).cell(row, task) for row in rows for task in row.tasks(tasks)]
@@ -242,10 +264,7 @@ def page_asset(source: str, rows: Sequence[EvidenceRow], tasks: Sequence[str]) -
         group_name=f"{source}_evidence_page",
         kinds={"html"},
         code_version=code_version("nest_model.evidence.report", *encoders, entry_point=COMMAND_LINE),
-        description=(
-            "The paper's table on this data: every system and ablation with its interval, its difference to NEST, its "
-            "size and cost, beside the paper's own numbers."
-        ),
+        description=f"{about} Each score has its interval, and stands beside the paper's own.",
         owners=RESEARCH_TEAM,
     )
     @with_clear_errors

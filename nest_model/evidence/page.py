@@ -44,9 +44,9 @@ def sentences(metrics: Mapping[str, Any]) -> list[str]:
         for metric in COMPARED
         if cell["less_nest"][metric].get("holm_p") is not None
     ]
-    words = (
-        [_verdict(metrics, differences)] if differences else ["There is nothing to compare NEST with yet."]
-    )
+    words = [_verdict(metrics, differences)] if differences else []
+    words += best_lists(metrics)
+    words = words or ["There is nothing to compare NEST with yet."]
     failures = [row["title"] for row in metrics["rows"] if row.get("pretraining", {}).get("failure")]
     if failures:
         words.append(f"Without a pretraining, and so without a score: {', '.join(failures)}.")
@@ -169,7 +169,9 @@ def rows_of(metrics: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
 
 
 def markdown_rows(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the table for the UI: AP of every row and task with intervals."""
+    """Return the table for the UI: AP of every row and task with intervals; without a task the study of MSM."""
+    if not metrics["tasks"]:
+        return set_predictions(metrics)
     return [
         {"row": row["title"]}
         | {
@@ -241,23 +243,68 @@ def render(metrics: Mapping[str, Any]) -> str:
 
 
 ROWS_READ = {"cls": "at [CLS]", "mask": "at [MASK]", "head": "by the set head"}
+LIST_METRICS = {"recall": "Recall@10", "ndcg": "NDCG@10"}
+GUESS_TITLES = {"constant": "Constant list", "mixture": "Mixture with the patient's own sets"}
 
 
 def set_predictions(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return a line for each objective of the study of MSM: how well it predicts masked sets, and the paper's words."""
-    lines = []
+    """Return a line for each objective of the study of MSM: how well it predicts masked sets, and the paper's words.
+
+    A model that never met a masked set has a second line, and guesses without a model stand last.
+    """
+    lines, guess_lines = [], {}
     for row in rows_of(metrics, "objectives"):
-        pretraining = row["pretraining"]
-        line = {"Pretrained by": row["title"]}
-        for place, words in ROWS_READ.items():
-            for name, metric in (("recall", "Recall@10"), ("ndcg", "NDCG@10")):
-                value = pretraining.get("validation", {}).get(f"val_{name}_at_10_{place}")
-                line[f"{metric} {words}"] = "–" if value is None else f"{value:.3f}"
-        line["Paper"] = OBJECTIVES[row["name"]]
+        pretraining, title = row["pretraining"], row["title"]
+        validation = pretraining.get("validation", {})
+        lines.append({"Pretrained by": title} | _list_scores(validation) | {"Paper": OBJECTIVES[row["name"]]})
         if "failure" in pretraining:
-            line["Paper"] += f"; here: {pretraining['failure']}"
-        lines.append(line)
-    return lines
+            lines[-1]["Paper"] += f"; here: {pretraining['failure']}"
+        if any(name.endswith(guesses.ONE_ROW) for name in validation):
+            scores = _list_scores(validation, guesses.ONE_ROW)
+            lines.append({"Pretrained by": f"{title}, [MASK] weighing as one row"} | scores | {"Paper": "–"})
+        yardsticks = pretraining.get("yardsticks", {})
+        for guess, words in GUESS_TITLES.items():
+            levels = {name: yardsticks.get(f"val_{name}_at_10", {}).get(guess) for name in LIST_METRICS}
+            if None not in levels.values():
+                everywhere = {
+                    f"val_{name}_at_10_{place}": value
+                    for name, value in levels.items()
+                    for place in ROWS_READ
+                }
+                line = {"Pretrained by": f"No model: {words[0].lower()}{words[1:]}"}
+                guess_lines[guess] = line | _list_scores(everywhere) | {"Paper": "–"}
+    return [*lines, *guess_lines.values()]
+
+
+def _list_scores(validation: Mapping[str, float], suffix: str = "") -> dict[str, str]:
+    """Return the text of each metric by its heading; `suffix`: of the metrics' names."""
+    values = {
+        f"{metric} {words}": validation.get(f"val_{name}_at_10_{place}{suffix}")
+        for place, words in ROWS_READ.items()
+        for name, metric in LIST_METRICS.items()
+    }
+    return {heading: "–" if value is None else f"{value:.3f}" for heading, value in values.items()}
+
+
+def best_lists(metrics: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on how well each objective predicts masked sets at its best; none without two of them."""
+    bests = {
+        row["title"]: max(values)
+        for row in rows_of(metrics, "objectives")
+        if (
+            values := [
+                value
+                for name, value in row["pretraining"].get("validation", {}).items()
+                if name.startswith("val_ndcg_at_10_")
+            ]
+        )
+    }
+    if len(bests) < 2:
+        return []
+    words = ", ".join(
+        f"{title} {value:.3f}" for title, value in sorted(bests.items(), key=lambda item: -item[1])
+    )
+    return [f"NDCG@10 of the lists for masked sets, each where it is highest: {words}."]
 
 
 PARTS = {

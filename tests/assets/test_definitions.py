@@ -48,7 +48,7 @@ def test_asset_names_are_the_documented_ones():
         f"instacart_{table}" for table in (tables - {"report", "code_names"}) | {"baskets", "next_basket"}
     }
     baskets |= {f"instacart_system_{system}" for system in system_names()}
-    rows, tasks = [row for row in all_rows() if row.is_default], sources()["mimic"].evidence
+    rows, tasks = [row for row in all_rows() if row.is_default], sources()["mimic"].evidence.cohorts
     evidence = {"mimic_evidence_inputs", "mimic_evidence_page"} | {
         f"mimic_evidence_{row.name}" for row in rows if row.is_pretrained_anew
     }
@@ -56,6 +56,8 @@ def test_asset_names_are_the_documented_ones():
         EvidenceAssets("mimic").cell(row, task) for row in rows for task in row.tasks(tasks)
     } - per_cohort
     assert len(evidence) > 90
+    study = ("inputs", "objective_msm", "objective_mlm", "objective_both", "page")
+    evidence |= {f"pcornet_evidence_{name}" for name in study}
     others = {"mimic_drug_lookup", "mimic_meds", "mimic_subject_years"}
     assert names == chains | others | per_cohort | few_shot | fetch_assets | baskets | evidence
 
@@ -83,6 +85,7 @@ def test_job_names_are_the_documented_ones():
         "fetch_mimic_demo",
         "fetch_crosswalks",
         "mimic_evidence",
+        "pcornet_evidence",
         "instacart_full",
         "instacart_etl",
         "instacart_pretrain",

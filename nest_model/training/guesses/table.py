@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+ONE_ROW = "_one_row"
+"""The end of the name of a metric for which a masked set's [MASK] weighs as one row, not as all it stands for."""
 NAMES = {
     "val_loss": "Loss, its parts as weighed",
     "val_mlm": "MLM loss, nats a token ↓",
@@ -19,6 +21,11 @@ NAMES = {
     "val_ndcg_at_10_mask": "Set prediction: NDCG@10 at [MASK] ↑",
     "val_recall_at_10_head": "Set prediction: Recall@10 by the set head ↑",
     "val_ndcg_at_10_head": "Set prediction: NDCG@10 by the set head ↑",
+    **{
+        f"val_{name}_at_10_{row}{ONE_ROW}": f"Set prediction, [MASK] weighing as one row: {words}@10 {where} ↑"
+        for row, where in (("cls", "at [CLS]"), ("mask", "at [MASK]"), ("head", "by the set head"))
+        for name, words in (("recall", "Recall"), ("ndcg", "NDCG"))
+    },
 }
 GUESSES = {
     "constant": "Constant guess",

@@ -1,7 +1,7 @@
 """NEST's objective: guess masked tokens (MLM), masked sets (MSM), and visible sets from their own [CLS]."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +11,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.training.guesses.comparison import compare_with_guesses
+from nest_model.training.guesses.table import ONE_ROW
 from nest_model.training.guesses.verdicts import SETS_APART, single_set_warning
 from nest_model.training.guesses.yardsticks import has_single_sets
 from nest_model.training.losses import (
@@ -119,7 +120,11 @@ class MaskedTokensAndSets:
 
 @dataclass(frozen=True)
 class MaskedSets:
-    """Recall@10 and NDCG@10 of masked sets by each of the three readouts."""
+    """Recall@10 and NDCG@10 of masked sets by each of the three readouts.
+
+    A model that was pretrained without masked sets never met a [MASK] row that weighs as many rows: it is scored with
+    one that weighs as one row, too.
+    """
 
     config: ModelConfig
 
@@ -133,7 +138,13 @@ class MaskedSets:
 
     def scores(self, encoder: NestModel, masked_batch: MaskedBatch) -> dict[str, float]:
         """Return the sums of set prediction."""
-        return _sums(set_prediction(encoder, masked_batch))
+        sums = _sums(set_prediction(encoder, masked_batch))
+        if self.config.msm_weight:
+            return sums
+        batch = masked_batch.batch
+        as_one_row = replace(masked_batch, batch=replace(batch, key_bias=torch.zeros_like(batch.key_bias)))
+        of_one_row = _sums(set_prediction(encoder, as_one_row))
+        return sums | {f"{name}{ONE_ROW}": value for name, value in of_one_row.items()}
 
     def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
         """Return the means over the sets."""

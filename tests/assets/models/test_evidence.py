@@ -18,6 +18,7 @@ from nest_model.evidence.rows import rows_by_name
 from nest_model.systems import systems
 from schemas.cards import StepCard
 from schemas.errors import NestError
+from schemas.sources import EvidenceSpec
 from tests.support.commands import ROOT
 
 TASK = "mimic_mortality"
@@ -104,14 +105,41 @@ def test_the_job_has_every_cell_of_the_paper_s_tasks_and_mimic_full_has_none():
         }
         for job in ("mimic_evidence", "mimic_full")
     }
-    cells = {
-        key.to_user_string() for key in graph.get_all_asset_keys() if "_evidence" in key.to_user_string()
-    }
+    cells = {name for key in graph.get_all_asset_keys() if "mimic_evidence" in (name := key.to_user_string())}
     assert cells <= names["mimic_evidence"]
     assert not cells & names["mimic_full"]
     assert {"mimic_raw", "mimic_nest", "mimic_mortality_labels", "mimic_mortality_lightgbm"} <= names[
         "mimic_evidence"
     ]
+
+
+def test_the_study_of_msm_on_children_needs_no_task_and_no_other_model():
+    keys = _built().resolve_job_def("pcornet_evidence").asset_layer.executable_asset_keys
+    names = {key.to_user_string() for key in keys}
+    study = {f"pcornet_evidence_objective_{name}" for name in ("msm", "mlm", "both")}
+    assert {name for name in names if "evidence" in name} == study | {
+        "pcornet_evidence_inputs",
+        "pcornet_evidence_page",
+    }
+    assert "pcornet_seqset" in names
+    assert not [name for name in names if name.endswith(("_labels", "_nest", "_lightgbm"))]
+
+
+@pytest.mark.parametrize(
+    ("row_names", "task_names", "rows", "tasks"),
+    [
+        ((), (), ["objective_msm", "objective_mlm", "objective_both"], []),
+        (("nest", "bert"), (), ["nest", "bert"], ["c_one", "c_two"]),
+        (("bert", "objective_mlm"), ("c_two",), ["bert", "objective_mlm"], ["c_two"]),
+        (("bert",), ("of_another_source",), [], []),
+    ],
+)
+def test_rows_and_tasks_are_those_named_or_the_source_s(monkeypatch, row_names, task_names, rows, tasks):
+    monkeypatch.setenv("NEST_EVIDENCE_SYSTEMS", ",".join(row_names))
+    monkeypatch.setenv("NEST_EVIDENCE_TASKS", ",".join(task_names))
+    spec = EvidenceSpec(cohorts=("c_one", "c_two"), about="", parts=("objectives",))
+    found_rows, found_tasks = evidence._rows_and_tasks(spec, ["c_one", "c_two"])
+    assert ([row.name for row in found_rows], found_tasks) == (rows, tasks)
 
 
 @pytest.mark.parametrize("system", systems())

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from nest_model.data.predictions import read_predictions
-from nest_model.evidence.page import effort, render, sentences, share_curves
+from nest_model.evidence import results
+from nest_model.evidence.page import effort, markdown_rows, render, sentences, set_predictions, share_curves
 from nest_model.evidence.report import write_evidence
 from nest_model.evidence.results import evidence
 from nest_model.evidence.rows import EvidenceAssets, rows_by_name
@@ -38,6 +39,65 @@ def write_card(layout, step: str, *warnings: str) -> None:
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory):
     return made_layout(tmp_path_factory.mktemp("data") / "mimic", subjects=400)
+
+
+def write_objectives(layout) -> list[str]:
+    """Write three pretrainings of the study of MSM; MLM alone is read with masks of one row, too."""
+    names = ["objective_msm", "objective_mlm", "objective_both"]
+    for place, name in enumerate(names):
+        metrics = {
+            f"val_{metric}_at_10_{row}": 0.1 * place + 0.01 * number
+            for number, row in enumerate(("cls", "mask", "head"))
+            for metric in ("recall", "ndcg")
+        }
+        if name == "objective_mlm":
+            metrics |= {f"{metric}_one_row": 0.5 for metric in metrics}
+        lists = {"constant": 0.111, "mixture": 0.222, "own_share": 0.5}
+        content = {
+            "validation": metrics,
+            "yardsticks": {"val_recall_at_10": lists, "val_ndcg_at_10": lists},
+            "not_learnt": [],
+            "not_judged": [],
+            "context_cut": {
+                "sets_share": 0.0, "events_in_cut_sets_share": 0.0, "events_in_long_sets_share": 0.0
+            },
+        }  # fmt: skip
+        folder = layout.model(f"mimic_evidence_{name}")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.json").write_text(json.dumps(content))
+        write_card(layout, f"evidence_{name}")
+    return names
+
+
+def test_study_of_msm_stands_beside_guesses_and_needs_no_task(tmp_path, monkeypatch):
+    layout = made_layout(tmp_path / "mimic", subjects=30)
+    rows = [rows_by_name()[name] for name in write_objectives(layout)]
+    monkeypatch.setattr(
+        results.Costs, "of", lambda self, model: {"parameters": 1, "without_embedding": 1, "flops_per_row": 1}
+    )
+    metrics = evidence(layout, rows, [])
+
+    lines = {line["Pretrained by"]: line for line in set_predictions(metrics)}
+    assert list(lines) == [
+        "MSM alone",
+        "MLM alone",
+        "MLM alone, [MASK] weighing as one row",
+        "MLM + MSM",
+        "No model: constant list",
+        "No model: mixture with the patient's own sets",
+    ]
+    assert lines["MLM alone"]["NDCG@10 at [MASK]"] == "0.110"
+    assert lines["MLM alone, [MASK] weighing as one row"]["NDCG@10 at [MASK]"] == "0.500"
+    assert lines["No model: constant list"]["Recall@10 by the set head"] == "0.111"
+    assert sentences(metrics) == [
+        "NDCG@10 of the lists for masked sets, each where it is highest: MLM alone 0.500, MLM + MSM 0.220, MSM alone "
+        "0.020."
+    ]
+    assert markdown_rows(metrics) == set_predictions(metrics)
+    page = render(metrics)
+    assert 'id="objectives"' in page
+    assert 'id="scores"' not in page
+    assert "test patients" not in page
 
 
 def copy_cell(layout, row: str, *, seed: int, noise: float, further: tuple[int, ...] = ()) -> None:

@@ -14,6 +14,7 @@ from nest_model.data.packed import micro_batches
 from nest_model.model.heads import ClassifierHead
 from nest_model.training.losses import Counts, pretraining_loss, set_prediction, validation_scores
 from nest_model.training.masking import SetTargets, mask_batch, mask_sets
+from nest_model.training.objectives.mlm_msm import MaskedTokensAndSets
 from nest_model.training.set_scores import rank, top_tokens
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,
@@ -198,6 +199,30 @@ def test_set_prediction_reads_the_cls_and_the_mask_row_of_each_masked_set():
         assert torch.equal(ranking.ndcg, expected.ndcg)
     assert (masked_batch.batch.tokens[first + 1] == 4).all()
     assert not prediction.cls.recall.requires_grad
+
+
+def test_a_model_without_msm_is_also_scored_with_masks_that_weigh_as_one_row():
+    """With sets of at most two rows a [MASK] stands for one row, and both scores are the same."""
+
+    def scores(config: ModelConfig) -> dict[str, float]:
+        batch = ragged_batch([[8, 4, 0], [6, 2]] * 20)
+        evaluation = MaskedTokensAndSets(config).last_evaluation
+        masked_batch = evaluation.corrupt(batch, torch.Generator().manual_seed(0))
+        return evaluation.scores(seeded_model(config), masked_batch)
+
+    assert not any(name.endswith("one_row") for name in scores(CONFIG))
+    alone = dataclasses.replace(CONFIG, msm_weight=0.0)
+    with_msm, without = scores(CONFIG), scores(alone)
+    assert {name: without[name] for name in with_msm} == with_msm
+    of_one_row = {
+        name.removesuffix("_one_row"): value for name, value in without.items() if "one_row" in name
+    }
+    assert of_one_row.keys() == with_msm.keys()
+    assert of_one_row != with_msm
+    of_two_rows = scores(dataclasses.replace(alone, max_set_rows=2))
+    for name in with_msm:
+        assert of_two_rows[f"{name}_one_row"] == of_two_rows[name]
+        assert of_two_rows[name] == of_one_row[name]
 
 
 def test_set_prediction_without_a_masked_set_is_empty():
