@@ -6,8 +6,9 @@ discloses them. A bool task with so few has no score at all; those allowed to se
 `predictions.parquet`. Brier is the mean squared error of the probability (bool, list: over rows and classes, 0 to 1;
 class: summed over the classes, 0 to 2, as in scikit-learn). ECE has ten bins of equal mass; it uses the probability of
 true (bool), of the likeliest class (class), of every row and class (list); its bins stay fixed while patients are
-resampled. A number has MAE, R² and Spearman's correlation, see `number_metrics`; a time to an event
-has Harrell's concordance and the integrated Brier score, see `time_metrics`.
+resampled. A bool task also has its calibration slope, see `calibration`. A number has MAE, R² and Spearman's
+correlation, see `number_metrics`; a time to an event has Harrell's concordance and the integrated Brier score, see
+`time_metrics`.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 
 from nest_model.data.predictions import Predictions, patients_of, read_predictions
 from nest_model.data.times import kaplan_meier
-from nest_model.evaluation import number_metrics, time_metrics
+from nest_model.evaluation import calibration, number_metrics, time_metrics
 from nest_model.evaluation.bootstrap import Resamples, auroc_of, average_precision_of, weight_at_or_above
 from nest_model.evaluation.cuts import Cuts, cuts_of
 from nest_model.evaluation.thresholds import thresholds_from
@@ -28,6 +29,7 @@ from schemas.suppress import SMALL, SMALLEST_SHOWN, is_small
 from schemas.tables.labels import Task
 
 METRICS = ("auroc", "average_precision", "brier", "ece")
+BOOL_METRICS = (*METRICS, "calibration_slope")
 NUMBER_METRICS = ("mae", "r2", "spearman")
 TIME_METRICS = ("concordance", "integrated_brier")
 
@@ -113,7 +115,8 @@ def _mean(values: Sequence[Any]) -> Any:
 
 def metrics_of(task: Task) -> tuple[str, ...]:
     """Return the names of the metrics that the predictions of a task are scored by, the first of them first."""
-    return {"number": NUMBER_METRICS, "time": TIME_METRICS}.get(task.label_type, METRICS)
+    metrics = {"bool": BOOL_METRICS, "number": NUMBER_METRICS, "time": TIME_METRICS}
+    return metrics.get(task.label_type, METRICS)
 
 
 def score(
@@ -150,6 +153,7 @@ def score(
     measures: dict[str, Callable[[], Score]] = {
         "brier": lambda: _brier(predictions, resamples),
         "ece": lambda: _calibration_error(predictions, resamples),
+        "calibration_slope": lambda: _calibration_slope(predictions, resamples),
     }
     ranking_scores = _ranking(
         predictions, scorable, resamples, [name for name in metrics if name not in measures]
@@ -288,6 +292,18 @@ def _calibration_error(predictions: Predictions, resamples: Resamples) -> Score:
 
     value = float(error(np.ones((1, len(gap))))[0])
     return Score(value, _without_bias(value, resamples.apply(error, predictions.subject_id)))
+
+
+def _calibration_slope(predictions: Predictions, resamples: Resamples) -> Score:
+    truth, probability = predictions.truth[:, 0], predictions.probability[:, 0]
+
+    def slope(weights: np.ndarray) -> np.ndarray:
+        return calibration.slope(truth, probability, weights)
+
+    value = float(slope(np.ones((1, len(truth))))[0])
+    if np.isnan(value):
+        return missing("undefined: all predictions are the same, or they separate the outcomes")
+    return Score(value, resamples.apply(slope, predictions.subject_id))
 
 
 def _without_bias(value: float, samples: np.ndarray) -> np.ndarray:
@@ -436,7 +452,7 @@ def countable(count: int) -> int | str:
 
 def headline(metrics: dict[str, Any]) -> dict[str, float]:
     """Return the metric values of a summary, for a progress line or an asset's metadata."""
-    names = [name for name in (*METRICS, *NUMBER_METRICS, *TIME_METRICS) if name in metrics]
+    names = [name for name in (*BOOL_METRICS, *NUMBER_METRICS, *TIME_METRICS) if name in metrics]
     return {name: metrics[name]["value"] for name in names if metrics[name]["value"] is not None}
 
 

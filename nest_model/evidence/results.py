@@ -9,7 +9,7 @@ import numpy as np
 
 from nest_model.data.predictions import Predictions, probe_predictions, same_rows
 from nest_model.evaluation.bootstrap import Resamples
-from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine, score
+from nest_model.evaluation.metrics import SPLIT, Score, combine, score
 from nest_model.evidence.costs import Costs
 from nest_model.evidence.paper import PAPER
 from nest_model.evidence.rows import EvidenceAssets, EvidenceRow
@@ -201,7 +201,7 @@ def _cells(models: Mapping[str, Predictions]) -> dict[str, dict[str, Any]]:
     scores = {name: score(model, resamples[name]) for name, model in models.items()}
     cells: dict[str, dict[str, Any]] = {}
     for name, model in models.items():
-        cell: dict[str, Any] = {metric: scores[name][metric].json() for metric in METRICS}
+        cell: dict[str, Any] = {metric: value.json() for metric, value in scores[name].items()}
         cell["seeds"] = 1 + len(model.seed_probabilities)
         if name != REFERENCE and REFERENCE in models and same_rows(models[REFERENCE], model):
             cell["less_nest"] = {

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
+_OF_CLASSES = {"auroc": "AUROC ↑", "average_precision": "AP ↑", "brier": "Brier ↓", "ece": "ECE ↓"}
 _NAMES = {
+    "bool": _OF_CLASSES | {"calibration_slope": "Calibration slope"},
     "number": {"mae": "MAE ↓", "r2": "R² ↑", "spearman": "Spearman ↑"},
     "time": {"concordance": "Concordance ↑", "integrated_brier": "Integrated Brier ↓"},
 }
-_OF_CLASSES = {"auroc": "AUROC ↑", "average_precision": "AP ↑", "brier": "Brier ↓", "ece": "ECE ↓"}
 
 _COMPARED = {
     "number": {"mae": "MAE", "spearman": "Spearman"},
@@ -23,6 +24,11 @@ LOWER_IS_BETTER = ("mae", "integrated_brier")
 def metric_names(label_type: str | None) -> Mapping[str, str]:
     """Return the columns of a task's table of scores: metric -> its name, and which way is better."""
     return _NAMES.get(label_type or "", _OF_CLASSES)
+
+
+def without_arrow(name: str) -> str:
+    """Return a metric's name without the arrow that says which way is better."""
+    return name.rstrip(" ↑↓")
 
 
 def compared_by(label_type: str | None) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from nest_model.evaluation.bootstrap import RESAMPLES
 from nest_model.report.characteristics import SPLIT_TITLES
 from nest_model.report.in_short import in_short, index_stays
-from nest_model.report.metric_words import OTHER_TYPES, metric_names
+from nest_model.report.metric_words import OTHER_TYPES, metric_names, without_arrow
 from nest_model.report.table import LABELS, interval, model_name
 from nest_model.report.tasks import COMPARED, label_counts
 from schemas.io.verify import is_written, verified
@@ -160,7 +160,7 @@ def _methods(
     )
     origin = "" if details.get("thresholds_by_user") else ", chosen on validation patients"
     label_type = task["label_type"]
-    scores = ", ".join(name[:-2] for name in metric_names(label_type).values())
+    scores = ", ".join(without_arrow(name) for name in metric_names(label_type).values())
     return {
         10: Answer(sizes, "the card of the labels", "why this size is enough"),
         12: Answer(
@@ -235,7 +235,7 @@ def _results(
     first = next(iter(names))
     scores = [
         f"{model_name(name, label_type)}: "
-        + ", ".join(f"{words[:-2]} {interval(one[metric])}" for metric, words in names.items())
+        + ", ".join(f"{without_arrow(words)} {interval(one[metric])}" for metric, words in names.items())
         for name, one in task["models"].items()
         if one[first]["value"] is not None and name != "best"
     ]
