@@ -100,8 +100,10 @@ def lightgbm_asset(source: str, cohort: str, thresholds: Sequence[float] = ()) -
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
         layout, settings = workspace.experiment_layout(source), workspace.settings
-        options = {"seed": settings.seed, **seed_flags(settings)}
-        paths = {"vocab": layout.vocab}
+        options: dict[str, Any] = {"seed": settings.seed}
+        # the key does not depend on the further seeds, so that those that were fitted are kept
+        paths: dict[str, Path | str] = {"vocab": layout.vocab, "key": step_key(layout, options)}
+        options |= seed_flags(settings)
         return _task_model(
             context, pipes, layout, "lightgbm", cohort, "lightgbm", options, paths, thresholds=thresholds
         )

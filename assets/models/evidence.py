@@ -222,7 +222,7 @@ def _make_cell(
     if row.system is None:
         command = "lightgbm"
         options |= dict(row.finetuning)
-        paths["vocab"] = layout.vocab
+        paths |= {"vocab": layout.vocab, "key": step_key(layout, options)}
     else:
         command = "finetune"
         options |= {"threads": 1} | row.finetuning_flags(FineTuningOptions.from_text(settings.finetuning))

@@ -1,6 +1,8 @@
 """LightGBM on counts: the main baseline, on the patients, prediction times and tuning effort that NEST gets."""
 
+import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -37,12 +39,15 @@ from nest_model.data.vocabulary import read_tokens
 from nest_model.evaluation.metrics import evaluate, headline
 from nest_model.training.hub_card import LICENCE, SCORES, front_matter, hub_task
 from nest_model.training.not_trainable import write_not_trainable
+from nest_model.training.seeds import finished_metrics, run_record
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import remove_outputs, write_json, write_text
 from schemas.suppress import SMALLEST_SHOWN, is_small, suppress_count
 from schemas.tables.labels import WITHOUT_CLASSES, Task
 
 CountFeatures = Literal["plain", "windows"]
+
+log = logging.getLogger("nest")
 
 RARE = f"a code of under {SMALLEST_SHOWN} patients"
 """A column's name in `config.json` and in figures where its code would disclose few patients."""
@@ -59,6 +64,8 @@ def run(
     telemetry: Telemetry,
     counts: CountFeatures = "plain",
     labelled_share: float = 1.0,
+    key: str = "",
+    skip_finished: bool = False,
 ) -> dict[str, float | None] | None:
     """Tune, fit and score one task; write its folder and the predictions of every split.
 
@@ -68,6 +75,8 @@ def run(
     Args:
         labelled_share: of the training and validation patients whose labels are used, see `Labels.with_share`.
         counts: `windows` adds counts by how long ago an event was known, and bags the rows, so that seeds differ.
+        key: of the inputs and the code; a finished model of another key is fitted again.
+        skip_finished: skip a model that an identical fit has already finished.
 
     Returns:
         The scores; None for a task that cannot be learnt.
@@ -94,6 +103,12 @@ def run(
         return None
     features = features[:, columns]
     grid = grid_of(table.task.label_type, bagging=counts == "windows")
+    run_key = _run_key(table, features, [counts, grid, seed, key])
+    if skip_finished and (content := finished_metrics(out, run_key, _outputs(out, predictions))):
+        log.info("%s: seed %d is already fitted", table.task.cohort, seed)
+        result = _result(content)
+        telemetry.result(result)
+        return result
     model = fit(table, features, grid=grid, seed=seed, telemetry=telemetry)
     shown_names = _shown_names([names[column] for column in columns], table, features)
     description: dict[str, Any] = {
@@ -111,14 +126,35 @@ def run(
     )
     metrics = evaluate(predictions)
     important_columns = importance(model.boosters, description["columns"])
-    write_json(
-        out / "metrics.json",
-        {"validation": model.validation, "test": metrics, "importance": important_columns},
-    )
     remove_outputs(out / "not_trainable.json")
-    result = model.validation | {f"test_{name}": value for name, value in headline(metrics).items()}
+    content = {"validation": model.validation, "test": metrics, "importance": important_columns}
+    write_json(out / "metrics.json", content | run_record(run_key, _outputs(out, predictions)))
+    result = _result(content)
     telemetry.result(result)
     return result
+
+
+def _run_key(table: Labels, features: sparse.csr_matrix, settings: Sequence[Any]) -> str:
+    """Return a hash of all that a fit depends on: features, labels, splits and settings."""
+    digest = hashlib.sha256(json.dumps([*settings, table.task.model_dump(mode="json")]).encode())
+    columns = (features.data, features.indices, features.indptr, table.subject_id, table.encounter_id)
+    for column in columns:
+        digest.update(np.ascontiguousarray(column).view(np.uint8).data)
+    outcomes = [] if table.label is None else table.label.to_pylist()
+    digest.update(json.dumps([table.split.tolist(), outcomes], default=str).encode())
+    return digest.hexdigest()
+
+
+def _outputs(out: Path, predictions: Path) -> list[Path]:
+    """Return the files that a fit writes before its `metrics.json`."""
+    boosters = sorted(path for path in out.glob("model*.txt") if path.is_file())
+    return [*boosters, out / "config.json", out / "README.md", predictions]
+
+
+def _result(content: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the numbers of a result line from the content of `metrics.json`."""
+    test = {f"test_{name}": value for name, value in headline(content["test"]).items()}
+    return {**content["validation"], **test}
 
 
 def _features(

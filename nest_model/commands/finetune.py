@@ -33,7 +33,7 @@ from nest_model.training.rate_search import train, with_rate_of_first_seed
 from nest_model.training.recipe import FINETUNING, SEVERAL_CLASSES
 from nest_model.training.runtime import Runtime
 from nest_model.training.seeds import (
-    finished_metrics,
+    finished_metrics_on_ranks,
     list_other_seeds,
     model_of_seed,
     run_record,
@@ -174,7 +174,7 @@ def finetune(
     run_key = _run_key(training_task, origin, recipe_used, seed, key, freeze)
     outputs = _outputs(out, predictions, start)
     states = StateFolder(out / "state", run_key)
-    if skip_finished and (content := finished_metrics(out, run_key, outputs, fabric)):
+    if skip_finished and (content := finished_metrics_on_ranks(out, run_key, outputs, fabric)):
         log.info("%s: seed %d is already trained", table.task.cohort, seed)
         if fabric.is_global_zero:
             states.clear()  # left by a run that was killed just before this line

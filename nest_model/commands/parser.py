@@ -117,6 +117,11 @@ def parser() -> argparse.ArgumentParser:
         help="counts to learn from; plain (the default): in the index set and in the history before it; windows: also "
         "up to 1, 7, 30, 365 and more days before the prediction, with rows drawn anew for each tree",
     )
+    lightgbm.add_argument(
+        "--key",
+        default="",
+        help="key of the inputs and code; of several seeds those fitted with another are not kept",
+    )
     _seeds(lightgbm)
 
     _labelled_share(lightgbm)
@@ -774,12 +779,20 @@ def _lightgbm(
 ) -> None:
     with loading():
         from nest_model.baselines import lightgbm
-        from nest_model.training.seeds import train_seeds
+        from nest_model.training.seeds import list_other_seeds, train_seeds
 
     seeds = options.pop("seeds")
+    skip_finished = len(seeds) > 1 or bool(list_other_seeds(out))
 
     def train(seed: int, model: Path, file: Path, telemetry: Telemetry) -> dict[str, float | None] | None:
-        return lightgbm.run(seed=seed, out=model, predictions=file, telemetry=telemetry, **options)
+        return lightgbm.run(
+            seed=seed,
+            out=model,
+            predictions=file,
+            telemetry=telemetry,
+            skip_finished=skip_finished,
+            **options,
+        )
 
     train_seeds(train, seeds, out, predictions, telemetry, writes=True)
 

@@ -18,7 +18,7 @@ from nest_model.training.pretraining_data import PretrainingPatients
 from nest_model.training.rate_search import with_rate_of_first_seed
 from nest_model.training.recipe import pretraining_recipe
 from nest_model.training.runtime import Runtime
-from nest_model.training.seeds import finished_metrics, list_other_seeds, run_record, train_seeds
+from nest_model.training.seeds import finished_metrics_on_ranks, list_other_seeds, run_record, train_seeds
 from nest_model.training.stages import PretrainingRun
 from nest_model.training.state import StateFolder
 from nest_model.training.telemetry import Telemetry
@@ -108,7 +108,7 @@ def pretrain(
     run = PretrainingRun(system, model, config, recipe_used, seed, patients, tokens)
     run_key, outputs = run.key(key), [out / name for name in checkpoint.FILES]
     states = StateFolder(out / "state", run_key)
-    if skip_finished and (content := finished_metrics(out, run_key, outputs, fabric)):
+    if skip_finished and (content := finished_metrics_on_ranks(out, run_key, outputs, fabric)):
         log.info("seed %d is already pretrained", seed)
         if fabric.is_global_zero:
             states.clear()  # left by a run that was killed just before this line

@@ -111,17 +111,15 @@ def run_record(run_key: str, outputs: Sequence[Path]) -> dict[str, str]:
     return {"run_key": run_key, "outputs_sha256": _sha256_of_all(outputs)}
 
 
-def finished_metrics(
+def finished_metrics_on_ranks(
     out: Path, run_key: str, outputs: Sequence[Path], fabric: "Fabric"
 ) -> dict[str, Any] | None:
-    """Return a model's `metrics.json` if this training wrote the model and no file has changed since; else None.
-
-    The first rank decides for all, because others may not see the folder.
-    """
-    return fabric.broadcast(_finished_metrics(out, run_key, outputs) if fabric.is_global_zero else None)
+    """Return `finished_metrics` of the first rank, which decides for all: others may not see the folder."""
+    return fabric.broadcast(finished_metrics(out, run_key, outputs) if fabric.is_global_zero else None)
 
 
-def _finished_metrics(out: Path, run_key: str, outputs: Sequence[Path]) -> dict[str, Any] | None:
+def finished_metrics(out: Path, run_key: str, outputs: Sequence[Path]) -> dict[str, Any] | None:
+    """Return a model's `metrics.json` if this training wrote the model and no file has changed since; else None."""
     try:
         metrics = json.loads((out / "metrics.json").read_bytes())
         record = run_record(run_key, outputs)

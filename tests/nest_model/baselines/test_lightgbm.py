@@ -284,6 +284,47 @@ def test_bagging_makes_the_seeds_of_one_command_differ(folder):
     assert not np.array_equal(first, second)
 
 
+@pytest.mark.parametrize(
+    ("change", "num_fitted"),
+    [
+        ("none", 1),  # the third seed, which is new
+        ("key", 3),
+        ("label", 3),
+        ("booster", 2),
+        ("predictions", 2),
+    ],
+)
+def test_seeds_that_were_fitted_are_kept_and_nothing_else(folder, caplog, change, num_fitted):
+    """A command that was killed after two of three seeds fits the third alone when it is started again."""
+    folder, tokens = folder
+    rng = np.random.default_rng(1)
+    label = [(5 in row) ^ (rng.random() < 0.2) for row in tokens]
+    write_labels(folder, label, "bool", ("false", "true"), SPLIT)
+    paths = [f"--{name}={folder / name}" for name in ("seqset", "out")]
+    files = [f"--{name}={folder / name}.parquet" for name in ("labels", "vocab", "predictions")]
+    command = ["lightgbm", *paths, *files, "--counts=windows"]
+    assert main([*command, "--seeds=1,2", "--key=a"]) == 0
+    second = folder / "out" / "seeds" / "2"
+    kept = {path: path.stat().st_mtime_ns for path in (folder / "out" / "model.txt", second / "model.txt")}
+    match change:
+        case "label":
+            write_labels(folder, [not label[0], *label[1:]], "bool", ("false", "true"), SPLIT)
+        case "booster":
+            (second / "model.txt").unlink()
+        case "predictions":
+            predictions_of_seed(folder / "predictions.parquet", 2).unlink()
+
+    with caplog.at_level("INFO", logger="nest"):
+        assert main([*command, "--seeds=1,2,3", "--key=b" if change == "key" else "--key=a"]) == 0
+
+    assert caplog.text.count("is already fitted") == 3 - num_fitted
+    if change == "none":
+        assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    for seed, out in ((1, folder / "out"), (2, second), (3, folder / "out" / "seeds" / "3")):
+        fresh = fit(folder, f"fresh_{seed}", seed, counts="windows")
+        assert (out / "model.txt").read_bytes() == (fresh / "model.txt").read_bytes()
+
+
 def test_rare_training_columns_are_dropped():
     from scipy import sparse
 
