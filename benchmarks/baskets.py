@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from benchmarks.pipelines.etl import write_synthetic
 from benchmarks.pipelines.measure import Cost, Machine, measure_stage
+from benchmarks.results_folder import add_out
 from nest_model.next_set.questions import read_shop
 from nest_model.next_set.ranking import LISTED
 from nest_model.next_set.system import Tools, load_system
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--systems", nargs="+", default=list(SYSTEMS), help="names of the systems, at their defaults"
     )
     parser.add_argument("--work", type=Path, required=True, help="scratch folder, where inputs are kept")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the table and the JSON")
+    add_out(parser, "folder of the table and the JSON")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     machine = Machine.this()

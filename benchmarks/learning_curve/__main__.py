@@ -18,6 +18,7 @@ from benchmarks.learning_curve.page import page
 from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, plan
 from benchmarks.learning_curve.scores import read_scores, write_scores
 from benchmarks.pipelines.measure import Machine
+from benchmarks.results_folder import add_out
 from nest_model.report.figures import png
 from nest_model.training.telemetry import Progress
 from schemas.errors import NestError
@@ -64,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument(
         "--work", type=Path, required=True, help="folder of the scores, and of each run's data while it runs"
     )
-    flags.add_argument("--out", type=Path, required=True, help=f"folder of {NAME}.md, .json and .png")
+    add_out(flags, f"folder of {NAME}.md, .json and .png")
     flags.add_argument("--keep", action="store_true", help="keep the data and models of finished runs")
     return flags
 

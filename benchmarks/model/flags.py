@@ -2,7 +2,6 @@
 
 import argparse
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from benchmarks.model.models import MODELS
 from benchmarks.model.protocols import PROTOCOLS
 from benchmarks.model.sizes import Sizes
+from benchmarks.results_folder import add_out
 from schemas.errors import NestError
 
 
@@ -31,7 +31,7 @@ def parser(module: str, description: str, name: str) -> argparse.ArgumentParser:
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="device to measure on"
     )
     flags.add_argument("--threads", type=int, default=1, help="number of CPU threads")
-    flags.add_argument("--out", type=Path, required=True, help="folder of the report")
+    add_out(flags, "folder of the report")
     flags.add_argument("--name", default=name, help="name of the report's files")
     return flags
 

@@ -24,6 +24,7 @@ import torch
 from benchmarks.model.measure import machine
 from benchmarks.model.random_shards import VOCAB_SIZE, write_shards
 from benchmarks.model.results import describe_machine, publish
+from benchmarks.results_folder import add_out
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, epoch_steps, pack, seed_of
 from nest_model.data.selection import Selection, limit_context, whole_subjects
@@ -55,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--work", type=Path, required=True, help="scratch folder, for 6 GB that are deleted again"
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder of the report")
+    add_out(parser, "folder of the report")
     parser.add_argument("--name", default="loader", help="name of the report's files")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")

@@ -25,6 +25,7 @@ from lightning_fabric import Fabric
 from benchmarks.model.measure import machine
 from benchmarks.model.random_shards import VOCAB_SIZE, write_shards
 from benchmarks.model.results import describe_machine, publish
+from benchmarks.results_folder import add_out
 from nest_model.config import PRESETS, ModelConfig
 from nest_model.data.packed import epoch_steps, seed_of
 from nest_model.data.seqsets import SeqSets
@@ -70,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--threads", type=int, default=1, help="number of CPU threads")
     parser.add_argument("--work", type=Path, required=True, help="scratch folder, for 8 KB a patient")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the report")
+    add_out(parser, "folder of the report")
     parser.add_argument("--name", default="systems", help="name of the report's files")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")

@@ -22,6 +22,7 @@ from benchmarks.pipelines.etl import (
 )
 from benchmarks.pipelines.measure import Machine
 from benchmarks.pipelines.replicate import replicate
+from benchmarks.results_folder import add_out
 from pipelines.inputs.pcornet import CROSSWALKS, write_crosswalks
 from pipelines.sources.mimic import steps as mimic
 from pipelines.sources.pcornet.databases.load_duckdb import load_duckdb
@@ -61,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--work", type=Path, required=True, help="scratch folder, where inputs are kept and outputs deleted"
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder of the table and the JSON")
+    add_out(parser, "folder of the table and the JSON")
     parser.add_argument("--name", default="etl", help="name of the table and the JSON")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")

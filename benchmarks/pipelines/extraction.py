@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.pipelines.measure import Cost, Machine, measure_stage
 from benchmarks.pipelines.postgres_server import PASSWORD, USER, postgres_server
+from benchmarks.results_folder import add_out
 from pipelines.sources.pcornet.databases.access import Access
 from pipelines.sources.pcornet.databases.extract import extract
 from pipelines.sources.pcornet.databases.load_postgres import load_postgres
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipelines.extraction", description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000, help="least number of laboratory rows")
     parser.add_argument("--work", type=Path, required=True, help="scratch folder")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the table and the JSON")
+    add_out(parser, "folder of the table and the JSON")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     machine = Machine.this()

@@ -3,9 +3,9 @@
 import argparse
 import logging
 import sys
-from pathlib import Path
 from typing import get_args
 
+from benchmarks.results_folder import add_out
 from benchmarks.simulation.encoders import ReadoutRows
 from benchmarks.simulation.presentation import figure, table
 from benchmarks.simulation.study import NOISE, plan, run, summary
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line; the defaults are the paper's study at one level of noise."""
     flags = argparse.ArgumentParser(prog="python -m benchmarks.simulation", description=__doc__)
-    flags.add_argument("--out", type=Path, required=True, help="folder of simulation.md, .json and .png")
+    add_out(flags, "folder of simulation.md, .json and .png")
     flags.add_argument(
         "--layers",
         type=_count,

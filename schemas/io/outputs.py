@@ -68,17 +68,26 @@ def claim(folder: Path) -> None:
     """Prepare a folder for outputs: it is new or empty, or has our mark and no changed output.
 
     Raises:
+        InputError: see `refuse_foreign_folder`.
+    """
+    refuse_foreign_folder(folder)
+    if read_mark(folder) is None:
+        atomic.make_folder(folder)
+        _write_mark(folder, {})
+
+
+def refuse_foreign_folder(folder: Path) -> None:
+    """Refuse a folder that `claim` would refuse, and write nothing.
+
+    Raises:
         InputError: the folder has files but no mark, or an output in it was changed since it was made.
     """
     marks = read_mark(folder)
-    if marks is None:
-        if foreign := next(_visible(folder), None):
-            raise InputError(
-                f"{folder}: contains files that were not made here, such as {foreign.relative_to(folder)}. Choose a "
-                "new folder or, if an earlier version made the files, move them away. Nothing was written."
-            )
-        atomic.make_folder(folder)
-        _write_mark(folder, {})
+    if marks is None and (foreign := next(_visible(folder), None)):
+        raise InputError(
+            f"{folder}: contains files that were not made here, such as {foreign.relative_to(folder)}. Choose a "
+            "new folder or, if an earlier version made the files, move them away. Nothing was written."
+        )
     refuse_foreign_files(folder / name for name in marks or {})
 
 

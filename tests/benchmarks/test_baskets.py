@@ -33,3 +33,15 @@ def test_unknown_system_stops_the_benchmark_before_anything_is_written(tmp_path:
     options = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
     assert main([*options, "--systems", "tifukn"]) == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_folder_with_other_results_is_refused_before_any_work(tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "baskets.md").write_text("somebody's own table")
+    with pytest.raises(SystemExit):
+        main(["--work", str(tmp_path / "work"), "--out", str(out), "--systems", "tifuknn"])
+    assert "argument --out" in (message := capsys.readouterr().err)
+    assert "contains files that were not made here, such as baskets.md" in message
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in out.iterdir()] == ["baskets.md"]

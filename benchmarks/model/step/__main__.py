@@ -4,7 +4,6 @@ import argparse
 import logging
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import torch
 
@@ -13,6 +12,7 @@ from benchmarks.model.results import publish
 from benchmarks.model.step.forms import FORMS, Size
 from benchmarks.model.step.rounds import measure
 from benchmarks.model.step.table import as_markdown
+from benchmarks.results_folder import add_out
 
 SIZES = {"d 128, L 2": Size(128, 2), "d 256, L 4": Size(256, 4)}
 
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     flags.add_argument("--rounds", type=int, default=5, help="rounds, in each of which every form runs once")
     flags.add_argument("--threads", type=int, default=1, help="number of CPU threads")
-    flags.add_argument("--out", type=Path, required=True, help="folder of the report")
+    add_out(flags, "folder of the report")
     flags.add_argument("--name", default="model", help="name of the report's files")
     options = flags.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
