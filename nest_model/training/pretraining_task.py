@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize
 from nest_model.data.locations import ShardRows, shard_rows
 from nest_model.model.encoder import Encoder
 from nest_model.recipe import Recipe
+from nest_model.systems import systems
 from nest_model.training.objective import CorruptedBatch, Evaluation, Objective
 from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
 from nest_model.training.ranks import split_step, sum_over_ranks
@@ -160,8 +161,21 @@ class Pretraining:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about data from which the objective cannot be learnt, known before the training."""
-        return list(self._objective.warnings(self.examples))
+        """Warnings about data that have nothing of what is to be learnt or read, known before the training."""
+        return [*self._objective.warnings(self.examples), *self._unread_hours()]
+
+    def _unread_hours(self) -> list[str]:
+        """Return a sentence if the encoder reads hours inside sets and the shards have none."""
+        encoder = self.module.model
+        reads_hours = "hours" in encoder.depends_on and (
+            encoder.system != "nest" or encoder.config.timed_rows
+        )
+        if not reads_hours or self.examples.seqsets.hours.any():
+            return []
+        return [
+            f"{systems()[encoder.system].title} reads the hours of a set's events, and in these shards all are 0: it "
+            "learns nothing of their order."
+        ]
 
     def compare_with_guesses(self, validation: Mapping[str, float]) -> dict[str, Any]:
         """Return model-free guesses and the verdicts on the model's metrics; see Objective."""

@@ -170,6 +170,35 @@ def test_sets_that_do_not_see_each_other_are_reported_once_and_not_judged(world,
     assert "| cross_set | no | yes |" in card
 
 
+@pytest.mark.parametrize(
+    ("system", "changes", "is_said"),
+    [
+        ("core_behrt", {}, True),
+        ("motor", {}, True),
+        ("nest", {}, True),
+        ("nest", {"set_position": None}, False),
+        ("bert", {}, False),
+    ],
+)
+def test_a_system_that_reads_hours_says_where_there_are_none(
+    world, tmp_path, system, changes, is_said, caplog
+):
+    """A shop's baskets have no times inside."""
+
+    def without_hours(row: dict) -> None:
+        row["hours"] = [0.0] * len(row["hours"])
+
+    shop = copy_world(world, tmp_path / "world", without_hours)
+    pretrain_judged(shop, tmp_path / "out", system=system, **changes)
+    sentences = [message for message in caplog.messages if "reads the hours of a set's events" in message]
+    assert len(sentences) == is_said
+
+
+def test_nothing_is_said_of_hours_that_are_there(world, tmp_path, caplog):
+    pretrain_judged(world, tmp_path, system="core_behrt")
+    assert "reads the hours" not in caplog.text
+
+
 def without_validation_patients(world: World, root: Path) -> World:
     empty = World(world.root)
     table = pq.read_table(world.subjects)
