@@ -9,7 +9,7 @@ from schemas.tables.embeddings import EMBEDDINGS
 from schemas.tables.events import BUCKETS, DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.tables.labels import labels_schema, predictions_schema
 from schemas.tables.meds import MEDS_CODES, MEDS_DATA, MEDS_SPLITS
-from schemas.tables.seqset import SEQSET
+from schemas.tables.seqset import SEQSET, SEQSET_1
 from schemas.tables.subject_years import SUBJECT_YEARS
 from schemas.tables.vocab import CUTS, VOCAB
 
@@ -26,6 +26,7 @@ CONTRACTS = {
         CUTS,
         CODE_NAMES,
         SEQSET,
+        SEQSET_1,
         EMBEDDINGS,
         MEDS_DATA,
         MEDS_CODES,

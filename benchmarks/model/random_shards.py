@@ -16,6 +16,7 @@ from schemas.tables.seqset import SEQSET
 VOCAB_SIZE = 20_000
 MOST_SETS, MOST_EVENTS = 240, 20_000  # limits of sets per patient and of events per set
 PATIENTS_PER_SHARD = 4_000
+TYPES = 9  # of admission, as many as in MIMIC-IV
 _HOUR_US = 3_600_000_000
 _DAY_US = 24 * _HOUR_US
 
@@ -41,7 +42,7 @@ def write_shards(folder: Path, patients: int, *, seed: int = 42) -> None:
 
 
 def draw_sets(first_subject: int, subjects: int, rng: np.random.Generator) -> pa.Table:
-    """Draw seqset/1 rows; a set may be as long as the longest in MIMIC-IV."""
+    """Draw seqset/2 rows; a set may be as long as the longest in MIMIC-IV."""
     patients = draw(subjects, rng, vocab_size=VOCAB_SIZE, max_sets=MOST_SETS, max_set_events=MOST_EVENTS)
     sets = len(patients.events_per_set)
     begins = np.cumsum(patients.sets_per_subject) - patients.sets_per_subject
@@ -55,6 +56,9 @@ def draw_sets(first_subject: int, subjects: int, rng: np.random.Generator) -> pa
         "end": pa.array(start_us + 5 * _DAY_US).cast(pa.timestamp("us")),
         "days_since_prior": np.where(set_index, np.diff(patients.days, prepend=0.0), 0.0).astype(np.float32),
         "days_since_first": patients.days.astype(np.float32),
+        "admission_type": pa.array([f"TYPE {number}" for number in range(TYPES)]).take(
+            pa.array(np.arange(sets) % TYPES)
+        ),
         "flags": np.zeros(sets, dtype=np.int32),
     }
     return pa.table(columns | _events(patients, start_us, rng))

@@ -21,9 +21,11 @@ from schemas.errors import ContractError, InputError
 from schemas.io.hashing import file_sha256
 from schemas.io.seal import unsealed
 from schemas.io.verify import require_all, verified
-from schemas.tables.seqset import SEQSET
+from schemas.tables.seqset import SEQSET, SEQSET_1
 
 NO_TIME = np.iinfo(np.int64).min  # an unknown end
+NO_TYPE = -1
+"""The admission type of a set without one."""
 _LISTS = [field.name for field in SEQSET if pa.types.is_list(field.type)]
 _SETS_AT_A_TIME = 1_024
 
@@ -32,7 +34,10 @@ _SETS_AT_A_TIME = 1_024
 class Shards:
     """All shards of a folder, concatenated."""
 
-    columns: dict[str, np.ndarray]  # lists flattened, with `event_offsets`
+    columns: dict[
+        str, np.ndarray
+    ]  # lists flattened, with `event_offsets`; admission types are numbers of their names
+    admission_types: tuple[str, ...]  # their names
     vocab_sha256: str
     names: tuple[str, ...]  # file names, in order
     offsets: tuple[int, ...]  # [shards + 1] in sets
@@ -48,7 +53,7 @@ def read_shards(folder: Path) -> Shards:
     """
     files = sorted(folder.glob("*.parquet"))
     if not files:
-        raise ContractError(f"seqset/1: no shard in {folder}; materialize the asset that writes it first.")
+        raise ContractError(f"seqset/2: no shard in {folder}; materialize the asset that writes it first.")
     require_all(folder, files)
     cards = [_card(file) for file in files]
     vocab_sha256 = _one_vocabulary(folder, cards)
@@ -68,11 +73,13 @@ def read_shards(folder: Path) -> Shards:
         ) from None
     if columns.uneven:
         raise ContractError(
-            f"seqset/1: {columns.uneven:,} lists differ in length from `tokens`; write the shards again."
+            f"seqset/2: {columns.uneven:,} lists differ in length from `tokens`; write the shards again."
         )
     if not len(arrays["subject_id"]):
-        raise ContractError(f"seqset/1: no set in {folder}; check what the earlier steps dropped.")
-    return Shards(arrays, vocab_sha256, tuple(file.name for file in files), tuple(offsets))
+        raise ContractError(f"seqset/2: no set in {folder}; check what the earlier steps dropped.")
+    return Shards(
+        arrays, columns.admission_types, vocab_sha256, tuple(file.name for file in files), tuple(offsets)
+    )
 
 
 class _Columns:
@@ -82,6 +89,7 @@ class _Columns:
         self._columns = {field.name: _Column(folder, _dtype(field.type)) for field in SEQSET}
         self._columns["event_offsets"] = _Column(folder, np.dtype(np.int64))
         self._columns["event_offsets"].append(np.zeros(1))
+        self._type_numbers: dict[str, int] = {}
         self._events = 0
         self.sets = 0
         self.uneven = 0
@@ -91,15 +99,31 @@ class _Columns:
         lengths = {name: np.diff(sets[name].offsets.to_numpy()) for name in _LISTS}
         self.uneven += sum(int(np.count_nonzero(lengths[name] != lengths["tokens"])) for name in _LISTS)
         for name in SEQSET.names:
-            self._columns[name].append(_numpy(sets[name]))
+            is_type = name == "admission_type"
+            self._columns[name].append(self._number_types(sets) if is_type else _numpy(sets[name]))
         ends = self._events + np.cumsum(lengths["tokens"], dtype=np.int64)
         self._columns["event_offsets"].append(ends)
         self._events = int(ends[-1]) if len(ends) else self._events
         self.sets += len(sets)
 
+    @property
+    def admission_types(self) -> tuple[str, ...]:
+        """The names of the admission types, by their numbers."""
+        return tuple(self._type_numbers)
+
     def mapped(self) -> dict[str, np.ndarray]:
         """Return every column, read-only."""
         return {name: column.mapped() for name, column in self._columns.items()}
+
+    def _number_types(self, sets: pa.RecordBatch) -> np.ndarray:
+        """Return the number of each set's admission type, in the order in which their names first occur."""
+        if "admission_type" not in sets.schema.names:  # of shards made before they were kept
+            return np.full(len(sets), NO_TYPE)
+        types = sets["admission_type"].dictionary_encode()
+        names = types.dictionary.to_pylist()
+        numbers = [self._type_numbers.setdefault(name, len(self._type_numbers)) for name in names]
+        places: np.ndarray = types.indices.fill_null(len(names)).to_numpy()
+        return np.array([*numbers, NO_TYPE])[places]
 
 
 class _Column:
@@ -123,6 +147,8 @@ class _Column:
 def _dtype(kind: pa.DataType) -> np.dtype:
     """Return the NumPy type of a column's values; times are whole microseconds."""
     values = kind.value_type if pa.types.is_list(kind) else kind
+    if pa.types.is_string(values):
+        return np.dtype(np.int32)  # the number of a name
     return np.dtype(np.int64 if pa.types.is_timestamp(values) else values.to_pandas_dtype())
 
 
@@ -138,16 +164,20 @@ def _numpy(column: pa.Array) -> np.ndarray:
 
 def _batches(file: Path) -> Iterator[pa.RecordBatch]:
     """Yield one shard's sets in batches, after checking its contract."""
-    expected = contract_name(SEQSET)
+    columns = {contract_name(schema): schema.names for schema in (SEQSET, SEQSET_1)}
     try:
         with pq.ParquetFile(file, memory_map=True) as shard:
             contract = (shard.schema_arrow.metadata or {}).get(b"contract", b"none").decode()
-            if contract != expected or not set(SEQSET.names) <= set(shard.schema_arrow.names):
+            if contract not in columns:
                 raise ContractError(
-                    f"{file}: contract is {contract}, expected {expected}; materialize the shards again."
+                    f"{file}: contract is {contract}, expected {contract_name(SEQSET)}; materialize the shards again."
+                )
+            if missing := set(columns[contract]) - set(shard.schema_arrow.names):
+                raise ContractError(
+                    f"{file}: no column {', '.join(sorted(missing))}; materialize the shards again."
                 )
             # more threads would not be faster, and resident memory would grow with the number of shards
-            yield from shard.iter_batches(_SETS_AT_A_TIME, columns=SEQSET.names, use_threads=False)
+            yield from shard.iter_batches(_SETS_AT_A_TIME, columns=columns[contract], use_threads=False)
     except (pa.ArrowInvalid, OSError):
         raise ContractError(f"{file}: not a readable Parquet file; materialize the shards again.") from None
 

@@ -4,6 +4,7 @@ Free of torch. The columns are memory-mapped files; patients, sets and events ar
 """
 
 import hashlib
+import json
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -11,12 +12,12 @@ from typing import Self
 
 import numpy as np
 
-from nest_model.data.reader import NO_TIME, read_shards
+from nest_model.data.reader import NO_TIME, NO_TYPE, read_shards
 from schemas.errors import ContractError, InputError
 
 _US_PER_DAY = 86_400_000_000
 
-__all__ = ["NO_TIME", "SeqSets", "expand_ranges", "offsets_of"]
+__all__ = ["NO_TIME", "NO_TYPE", "SeqSets", "expand_ranges", "offsets_of"]
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,10 @@ class SeqSets:
     """All sets of all patients, in (subject_id, set_index) order within each shard.
 
     [sets] `subject_id`, `encounter_id`, `start_us`, `end_us` (`NO_TIME` where null), `days_since_prior`,
-    `days_since_first`, `flags`; [events] `tokens`, `kinds`, `hours` (since the set's start), `times_us`,
-    `available_us`. Set s holds the events `event_offsets[s]:event_offsets[s + 1]`; patient p holds the sets
-    `subject_offsets[p]:subject_offsets[p + 1]`. Times are whole microseconds and are compared as such.
+    `days_since_first`, `admission_type` (a place in `admission_types`, or `NO_TYPE`), `flags`; [events] `tokens`,
+    `kinds`, `hours` (since the set's start), `times_us`, `available_us`. Set s holds the events
+    `event_offsets[s]:event_offsets[s + 1]`; patient p holds the sets `subject_offsets[p]:subject_offsets[p + 1]`. Times
+    are whole microseconds and are compared as such.
     """
 
     subject_id: np.ndarray
@@ -35,6 +37,7 @@ class SeqSets:
     end_us: np.ndarray
     days_since_prior: np.ndarray
     days_since_first: np.ndarray
+    admission_type: np.ndarray
     flags: np.ndarray
     event_offsets: np.ndarray
     tokens: np.ndarray
@@ -43,6 +46,7 @@ class SeqSets:
     times_us: np.ndarray
     available_us: np.ndarray
     subject_offsets: np.ndarray
+    admission_types: tuple[str, ...]  # in the source's words
     vocab_sha256: str
     shard_names: tuple[str, ...]  # file names, in order
     shard_offsets: tuple[int, ...]  # [shards + 1] in sets
@@ -64,6 +68,7 @@ class SeqSets:
             times_us=columns.pop("times"),
             available_us=columns.pop("available"),
             subject_offsets=subject_offsets,
+            admission_types=shards.admission_types,
             vocab_sha256=shards.vocab_sha256,
             shard_names=shards.names,
             shard_offsets=shards.offsets,
@@ -101,6 +106,15 @@ class SeqSets:
         days[self.subject_offsets[:-1]] = 0.0
         return days
 
+    @cached_property
+    def day_of_year(self) -> np.ndarray:
+        """The day of the year on which each set starts, from 1, [sets]."""
+        start = self.start_us.astype("datetime64[us]")
+        days: np.ndarray = (start.astype("datetime64[D]") - start.astype("datetime64[Y]")).astype(
+            np.int64
+        ) + 1
+        return days
+
     def subject_rows(self, subject_id: np.ndarray) -> np.ndarray:
         """Return the positions in `subject_offsets` of the given patients; those without a set are left out."""
         return np.flatnonzero(np.isin(self.subject_id[self.subject_offsets[:-1]], subject_id))
@@ -136,6 +150,7 @@ class SeqSets:
     def content_sha256(self) -> str:
         """Return a hash of every column, by which a training run recognises its data."""
         digest = hashlib.sha256(self.vocab_sha256.encode())
+        digest.update(json.dumps(self.admission_types).encode())
         for field in fields(self):
             column = getattr(self, field.name)
             if isinstance(column, np.ndarray):
@@ -157,7 +172,7 @@ def _subject_offsets(subject_id: np.ndarray, set_index: np.ndarray) -> np.ndarra
     num_split = len(starts) - len(np.unique(subject_id[starts]))
     if num_misplaced or num_split:
         raise ContractError(
-            f"seqset/1: {num_misplaced:,} sets out of order and {num_split:,} subjects in two shards; "
+            f"seqset/2: {num_misplaced:,} sets out of order and {num_split:,} subjects in two shards; "
             "write whole subjects, sorted by subject_id and set_index."
         )
     return offsets

@@ -207,7 +207,7 @@ def write_seqset(
     tables: Mapping[str, str | Sequence[str]] | None = None,
     sets: SetRules = SetRules(),
 ) -> StepCard:
-    """Write seqset/1 shards.
+    """Write seqset/2 shards.
 
     Args:
         layout: where the events are, and where the shards are written.

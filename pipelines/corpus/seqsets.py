@@ -21,7 +21,8 @@ def number_sets(encounters: pl.LazyFrame) -> pl.LazyFrame:
 
     Returns:
         subject_id, set_index, encounter_id, start, end, days_since_prior and days_since_first (start to
-        start, rounded to the millisecond, since smaller differences only mean an order; 0 for the first), flags.
+        start, rounded to the millisecond, since smaller differences only mean an order; 0 for the first),
+        admission_type, flags.
     """
     start_us = pl.col("start").dt.round("1ms").cast(pl.Int64)
     days = {
@@ -35,6 +36,7 @@ def number_sets(encounters: pl.LazyFrame) -> pl.LazyFrame:
         "start",
         "end",
         *((us / MICROSECONDS_PER_DAY).cast(pl.Float32).alias(name) for name, us in days.items()),
+        "admission_type",
         flags=(
             _flag(pl.col("end").is_null(), NO_END) + _flag(pl.col("type").eq_missing(HIDDEN), TARGET_HIDDEN)
         ),
@@ -46,7 +48,7 @@ def _flag(holds: pl.Expr, flag: int) -> pl.Expr:
 
 
 def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame, *, by_code: bool = False) -> pa.Table:
-    """Return seqset/1 rows: each set with its tokens in order; an empty set has empty lists.
+    """Return seqset/2 rows: each set with its tokens in order; an empty set has empty lists.
 
     Tokens of a set: DX first, then the others by time, at equal times by kind (PR < MED < LAB), rank and code.
 

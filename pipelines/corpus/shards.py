@@ -35,10 +35,10 @@ def require_written(folder: Path, cards: Iterable[ShardCard]) -> None:
 
 
 def write_shard(sets: pa.Table, folder: Path, bucket: int, hashes: Mapping[str, str]) -> ShardCard:
-    """Write one bucket's shard of seqset/1 with its card beside it, and return the card.
+    """Write one bucket's shard of seqset/2 with its card beside it, and return the card.
 
     Args:
-        sets: seqset/1 rows, sorted.
+        sets: seqset/2 rows, sorted.
         folder: the folder of the shards.
         bucket: the bucket of the sets.
         hashes: SHA-256 of `vocab` and `config`.

@@ -126,7 +126,7 @@ def _rules(layout: Layout) -> DataRules:
 
 
 def seqset_with_derivation(layout: Layout) -> Suite:
-    """Return the suite of a hospital's seqset/1, also checked against the events and the drug lookup."""
+    """Return the suite of a hospital's seqset/2, also checked against the events and the drug lookup."""
     suite = seqset(layout)
     sources = (
         SuiteTable("events", layout.events, EVENTS),

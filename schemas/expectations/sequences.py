@@ -73,7 +73,7 @@ def vocab(layout: Layout) -> Suite:
 
 
 def seqset(layout: Layout) -> Suite:
-    """Return the suite of seqset/1, checked against vocab/1 and encounters/1."""
+    """Return the suite of seqset/2, checked against vocab/1 and encounters/1."""
     tables = (
         SuiteTable("seqset", layout.seqset, SEQSET),
         SuiteTable("vocab", layout.vocab, VOCAB),
@@ -201,12 +201,18 @@ def _encounters() -> View:
             "end",
         ),
         holds(
+            "set_has_the_admission_type_of_its_encounter",
+            f"CASE WHEN {is_matched} THEN admission_type IS NOT DISTINCT FROM set_admission_type END",
+            "admission_type",
+        ),
+        holds(
             "set_is_hidden_with_its_encounter",
             f"CASE WHEN {is_matched} THEN (flags & {TARGET_HIDDEN} <> 0) = (type IS NOT DISTINCT FROM '{HIDDEN}') END",
             "flags",
         ),
     )
     query = """
-        SELECT e.start, e.end, e.type, s.start AS set_start, s.end AS set_end, s.flags
+        SELECT e.start, e.end, e.type, e.admission_type, s.start AS set_start, s.end AS set_end,
+            s.admission_type AS set_admission_type, s.flags
         FROM encounters e FULL JOIN seqset s USING (subject_id, encounter_id)"""
     return View("seqset_encounters", query, rules)

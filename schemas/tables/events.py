@@ -5,7 +5,7 @@ import pyarrow as pa
 from schemas.tables.columns import column
 
 KINDS = ("DX", "PR", "MED", "LAB", "VIT", "IMM", "ITEM")
-"""Event kinds; the index in this tuple is the code stored in `seqset/1` `kinds`, so append only."""
+"""Event kinds; the index in this tuple is the code stored in `seqset/2` `kinds`, so append only."""
 
 CODED_AT_THE_END = ("DX", "PR")
 """Kinds whose codes are assigned after an encounter, for billing, and are unknown before its end."""

@@ -19,6 +19,7 @@ SEQSET = pa.schema(
         column("end", _TIME, "end of the encounter; empty if open", nullable=True),
         column("days_since_prior", pa.float32(), "start to start; 0 for the first set"),
         column("days_since_first", pa.float32(), "start to start; 0 for the first set"),
+        column("admission_type", pa.string(), "of the encounter, in the source's words", nullable=True),
         column("tokens", pa.list_(pa.uint32()), "token_id of each token, in the order of the set"),
         column(
             "kinds",
@@ -36,8 +37,13 @@ SEQSET = pa.schema(
             "sum of 1: the encounter has no end after its start, and 2: its content is withheld",
         ),
     ],
-    metadata={"contract": "seqset/1"},
+    metadata={"contract": "seqset/2"},
 )
+
+SEQSET_1 = pa.schema(
+    [field for field in SEQSET if field.name != "admission_type"], metadata={"contract": "seqset/1"}
+)
+"""Shards made before admission types were kept: they are read as having none."""
 
 # the encounter has no end after its start
 NO_END = 1

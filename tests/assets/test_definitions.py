@@ -234,7 +234,7 @@ def test_invalid_cohort_file_is_in_the_jobs_of_the_intended_source(name, text, s
 def test_card_metadata_hides_small_counts_and_the_shares_revealing_them():
     card = StepCard(
         step="seqset",
-        contract="seqset/1",
+        contract="seqset/2",
         flows={"DX": Flow(source_rows=1000, kept_rows=997, dropped={"NoDx": 3})},
         counts={"sets": 275, "empty_sets": 3, "sets_per_subject[1,2)": 4},
         shares={"empty_sets": 3 / 275, "unk": 0.034},

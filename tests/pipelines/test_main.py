@@ -54,7 +54,7 @@ def test_tokenize_prints_no_counts_that_disclose_small_counts():
     counts = {"subjects": 9, "sets": 60, "tokens": 393}
     shares = {"unk": 0.0, "backed_off": 0.0}
     text = format_counts(
-        StepCard(step="seqset", contract="seqset/1", flows={"DX": flow}, counts=counts, shares=shares)
+        StepCard(step="seqset", contract="seqset/2", flows={"DX": flow}, counts=counts, shares=shares)
     )
     assert "DX               400    withheld    withheld" in text
     assert "< 11 subjects, 60 sets" in text

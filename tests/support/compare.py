@@ -73,7 +73,8 @@ def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRu
 
     text_of = dict(vocab.drop_nulls("token_id").select("token_id", "token").iter_rows())
     sets = pl.read_parquet(layout.seqset / "*.parquet")
-    assert sets.select("subject_id", "encounter_id", "start", "end").rows() == naive.stays
+    columns = ("subject_id", "encounter_id", "start", "end", "admission_type")
+    assert sets.select(columns).rows() == naive.stays
     for row in sets.iter_rows(named=True):
         tokens = naive.sets[row["encounter_id"]]
         assert [text_of[i] for i in row["tokens"]] == naive.token_texts[row["encounter_id"]]

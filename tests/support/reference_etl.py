@@ -28,7 +28,7 @@ class ReferenceData:
     """The result of the rules: sets with tokens as written and as encoded, cuts, counts, drops."""
 
     subjects: dict[int, tuple]  # birth, death?, sex, split, pretrain_split
-    stays: list[tuple]  # subject, hadm, start, end?
+    stays: list[tuple]  # subject, hadm, start, end?, admission type?
     deaths: dict[int, tuple[bool, datetime | None]]  # hadm -> died there, and when
     sets: dict[int, list[Token]]
     token_texts: dict[int, list[str]]  # hadm -> token texts, [UNK] without a token in the vocabulary
@@ -113,7 +113,8 @@ def derive(
         coded_at[int(row["hadm_id"])] = NEVER if end is None else max(start, end)
         end = end if end is not None and end > start else None
         deaths[int(row["hadm_id"])] = (row["hospital_expire_flag"] == "1", at(row["deathtime"]))
-        stays[int(row["hadm_id"])] = (int(row["subject_id"]), int(row["hadm_id"]), start, end)
+        kind = row["admission_type"] or None
+        stays[int(row["hadm_id"])] = (int(row["subject_id"]), int(row["hadm_id"]), start, end, kind)
     for stay in sorted(stays.values(), key=lambda s: (s[0], s[2], s[1])):
         stays_of[stay[0]].append(stay)
 
@@ -144,7 +145,7 @@ def derive(
                 if code is None:
                     drop_counts[kind, "NoDx" if kind == "DX" else "NoPCS"] += 1
                     continue
-            _, hadm, start, _ = stays[int(row["hadm_id"])]
+            _, hadm, start, *_ = stays[int(row["hadm_id"])]
             seq = int(row["seq_num"])
             if kind == "DX":
                 sets[hadm].append(Token(f"DX:{code}", kind, start, coded_at[hadm], (0, start, 0, seq, code)))
@@ -292,8 +293,8 @@ def commonest(counts: Counter) -> tuple[str, int]:
 
 
 def containing(stays: list[tuple], time: datetime) -> int | None:
-    return next((hadm for _, hadm, start, end in stays if end is not None and start <= time <= end), None)
+    return next((hadm for _, hadm, start, end, _ in stays if end is not None and start <= time <= end), None)
 
 
 def soon(stays: list[tuple], time: datetime) -> int | None:
-    return next((hadm for _, hadm, start, _ in stays if start - LOOKBACK <= time < start), None)
+    return next((hadm for _, hadm, start, *_ in stays if start - LOOKBACK <= time < start), None)

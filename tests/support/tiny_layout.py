@@ -116,7 +116,7 @@ def _encounter(subject: int, stay: int, start: datetime) -> Row:
         "age_years": 49.7,
         "race": None,
         "insurance": None,
-        "admission_type": None,
+        "admission_type": "URGENT",
     }
 
 
@@ -182,6 +182,7 @@ def _set(subject: int, index: int, stay: int, start: datetime, events: list[Row]
         "end": start + 3 * DAY,
         "days_since_prior": 20.0 * index,
         "days_since_first": 20.0 * index,
+        "admission_type": "URGENT",
         "tokens": [5, 7, 8, 6],
         "kinds": [KINDS.index(event["kind"]) for event in events],
         "hours": [(time - start) / timedelta(hours=1) for time in times],

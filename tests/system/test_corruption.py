@@ -38,7 +38,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shard = next(layout.seqset.glob("*.parquet"))
     counts = {"subjects": 1, "sets": 1, "tokens": 1}
     hashes = dict.fromkeys(("vocab_sha256", "config_sha256"), "0" * 64)
-    card = ShardCard(contract="seqset/1", file=shard.name, file_sha256=file_sha256(shard), **counts, **hashes)
+    card = ShardCard(contract="seqset/2", file=shard.name, file_sha256=file_sha256(shard), **counts, **hashes)
     shard.with_suffix(".card.json").write_text(card.model_dump_json())
     layout.cards.mkdir()
     for step in ("subjects", "encounters", "events", "drug_lookup", "vocab", "seqset"):

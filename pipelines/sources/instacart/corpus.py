@@ -41,5 +41,5 @@ def last_visible_orders(layout: Layout) -> pl.Series:
 
 
 def write_seqset(layout: Layout, rules: DataRules) -> StepCard:
-    """Write seqset/1 shards; see `corpus.write_seqset`."""
+    """Write seqset/2 shards; see `corpus.write_seqset`."""
     return corpus.write_seqset(layout, rules, tables={KIND: ORDER_PRODUCTS})

@@ -111,7 +111,7 @@ def encounters(orders: pl.DataFrame) -> RowsAndFlow:
             age_years=pl.lit(None),
             race=pl.lit(None),
             insurance=pl.lit(None),
-            admission_type="eval_set",
+            admission_type=pl.lit(None),
         )
     )
     return stays.select(ENCOUNTERS.names), Flow(

@@ -23,7 +23,7 @@ def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
 
 
 def write_seqset(layout: Layout, rules: DataRules, frozen: Layout | None = None) -> StepCard:
-    """Write seqset/1 shards: unordered sets up to the 18th birthday; see `corpus.write_seqset`."""
+    """Write seqset/2 shards: unordered sets up to the 18th birthday; see `corpus.write_seqset`."""
     return corpus.write_seqset(
         layout, rules, frozen, tables=TABLES_OF_KIND, sets=corpus.SetRules(AGE_LIMIT_YEARS, by_code=True)
     )

@@ -45,7 +45,7 @@ def test_every_asset_records_data_folder_preset_and_seed(tmp_path):
 
 def test_small_count_of_shards_is_not_suppressed():
     metadata = card_metadata(
-        StepCard(step="seqset", contract="seqset/1", counts={"shards": 3, "subjects": 3})
+        StepCard(step="seqset", contract="seqset/2", counts={"shards": 3, "subjects": 3})
     )
     assert (metadata["shards"].value, metadata["subjects"].value) == (3, "< 11")
 

@@ -14,14 +14,21 @@ import pytest
 
 from benchmarks.model import random_shards
 from nest_model.data import reader
-from nest_model.data.seqsets import SeqSets
+from nest_model.data.seqsets import NO_TYPE, SeqSets
 from schemas.errors import ContractError
-from schemas.tables.seqset import SEQSET
+from schemas.tables.seqset import SEQSET, SEQSET_1
 from tests.support.commands import ROOT
 from tests.support.factories.shards import DAY_US, rewrite_card, set_row, write_shards
 
 ROWS = [
-    set_row(subject, index, 10 * subject + index, index * DAY_US, [(7 + event, 0, event, event)] * event)
+    set_row(
+        subject,
+        index,
+        10 * subject + index,
+        index * DAY_US,
+        [(7 + event, 0, event, event)] * event,
+        admission_type=("URGENT", None, f"OF {subject}")[index],
+    )
     for subject in range(6)
     for index, event in enumerate((3, 0, subject))
 ]
@@ -40,13 +47,16 @@ def test_read_shards_concatenates_shards_of_any_layout(tmp_path, shard_count, ro
     for file in tmp_path.glob("*.parquet"):
         table = pq.read_table(file)
         pq.write_table(
-            table.replace_schema_metadata({"contract": "seqset/1"}), file, row_group_size=row_group
+            table.replace_schema_metadata({"contract": "seqset/2"}), file, row_group_size=row_group
         )
         rewrite_card(file)
 
     with mock.patch.object(reader, "_SETS_AT_A_TIME", at_a_time):
-        columns = reader.read_shards(tmp_path).columns
+        shards = reader.read_shards(tmp_path)
 
+    columns, names = shards.columns, [*shards.admission_types, None]
+    assert [names[number] for number in columns["admission_type"]] == [row["admission_type"] for row in ROWS]
+    assert shards.admission_types == ("URGENT", *(f"OF {subject}" for subject in range(6)))
     for name in ("tokens", "hours", "available"):
         expected = [value for row in ROWS for value in row[name]]
         assert columns[name].tolist() == np.array(expected, columns[name].dtype).tolist()
@@ -57,15 +67,43 @@ def test_read_shards_concatenates_shards_of_any_layout(tmp_path, shard_count, ro
 def test_read_shards_gives_the_same_columns_as_pyarrow(tmp_path):
     write_shards(tmp_path, ROWS[:1])  # for its card
     table = random_shards.draw_sets(0, 300, np.random.default_rng(1)).select(SEQSET.names).cast(SEQSET)
-    pq.write_table(table.replace_schema_metadata({"contract": "seqset/1"}), tmp_path / "part-00000.parquet")
+    pq.write_table(table.replace_schema_metadata({"contract": "seqset/2"}), tmp_path / "part-00000.parquet")
     rewrite_card(tmp_path / "part-00000.parquet")
 
     columns = reader.read_shards(tmp_path).columns
 
     for field in SEQSET:
+        if field.name == "admission_type":  # numbers of names
+            continue
         whole = table[field.name].combine_chunks()
         values = whole.flatten() if pa.types.is_list(field.type) else whole
         assert columns[field.name].tobytes() == values.to_numpy(zero_copy_only=False).tobytes()
+
+
+def test_shards_made_before_admission_types_are_read_as_having_none(tmp_path):
+    now = SeqSets.read(write_shards(tmp_path / "now", ROWS))
+    before = write_shards(tmp_path / "before", ROWS)
+    (file,) = before.glob("*.parquet")
+    pq.write_table(pq.read_table(file).select(SEQSET_1.names).cast(SEQSET_1), file)
+    rewrite_card(file)
+    assert pq.read_schema(file).metadata[b"contract"] == b"seqset/1"
+
+    seqsets = SeqSets.read(before)
+
+    assert seqsets.admission_types == ()
+    assert seqsets.admission_type.tolist() == [NO_TYPE] * len(ROWS)
+    assert np.array_equal(seqsets.tokens, now.tokens)
+    assert seqsets.content_sha256() != now.content_sha256()
+
+
+def test_a_shard_of_now_without_admission_types_is_refused(tmp_path):
+    (file,) = write_shards(tmp_path, ROWS).glob("*.parquet")
+    metadata = pq.read_schema(file).metadata
+    pq.write_table(pq.read_table(file).drop_columns("admission_type").replace_schema_metadata(metadata), file)
+    rewrite_card(file)
+
+    with pytest.raises(ContractError, match="no column admission_type; materialize the shards again"):
+        SeqSets.read(tmp_path)
 
 
 def test_read_shards_refuses_lists_of_different_lengths(tmp_path):

@@ -15,7 +15,7 @@ from nest_model.data.selection import (
     limit_context,
     whole_subjects,
 )
-from nest_model.data.seqsets import SeqSets, offsets_of
+from nest_model.data.seqsets import NO_TYPE, SeqSets, offsets_of
 from tests.support.factories.shards import DAY_US, read_rows, set_row
 
 EVENTS = [(7, 0, 5, 6), (7, 3, 8, 9), (1, 2, 8, 8)]
@@ -38,6 +38,8 @@ def seqsets_of_sizes(sizes: list[list[int]]) -> SeqSets:
     return SeqSets(
         **sets,
         **events,
+        admission_type=np.full(len(per_set), NO_TYPE),
+        admission_types=(),
         tokens=np.arange(len(per_event), dtype=np.uint32) + 100,
         event_offsets=offsets_of(per_set),
         subject_offsets=offsets_of(np.array([len(subject) for subject in sizes])),

@@ -96,6 +96,16 @@ def test_expand_ranges_keeps_order_and_skips_empty_ranges():
     assert indices.tolist() == [5, 6, 2, 3, 4]
 
 
+def test_days_of_the_year_count_from_1_in_leap_years_and_before_1970(tmp_path):
+    days = {"2150-01-01": 1, "2150-12-31": 365, "2152-12-31": 366, "2152-03-01": 61, "1969-03-01": 60}
+    rows = []
+    for subject, text in enumerate(sorted(days)):
+        start_us = int(np.datetime64(f"{text}T23:59:59", "us").astype(np.int64))
+        rows.append(set_row(subject, 0, subject, start_us))
+    seqsets = read_rows(tmp_path, rows)
+    assert seqsets.day_of_year.tolist() == [days[text] for text in sorted(days)]
+
+
 def test_days_since_the_end_count_from_the_start_of_a_set_that_was_not_over(tmp_path):
     days = [  # (patient, start, end) of each set
         (1, 0, 4),

@@ -312,7 +312,7 @@ def test_drops_of_two_tables_do_not_disclose_a_small_count(tmp_path):
     drops = {"before_birth": 30, "after_end": 29, "grown_up": 100}
     kind = Flow(source_rows=1459, kept_rows=1300, dropped=drops)
     counts = {"tokens": 1300, "tokens_MED": 1300, "subjects": 50, "sets": 90}
-    StepCard(step="seqset", contract="seqset/1", flows={"MED": kind}, counts=counts).write(layout.cards)
+    StepCard(step="seqset", contract="seqset/2", flows={"MED": kind}, counts=counts).write(layout.cards)
     page, metrics = write(layout, tmp_path / "out", [])
     assert metrics["data"]["flows"]["MED"]["dropped"] == {"grown_up": "100"}
     assert metrics["data"]["flows"]["MED"]["source_rows"] == "1,400"

@@ -22,7 +22,7 @@ def stays(rows: list[tuple]) -> pl.LazyFrame:
         for s, e, a, b in rows
     ]
     return pl.LazyFrame(encounter_rows, schema=schema, orient="row").with_columns(
-        type=pl.lit(None, pl.String)
+        type=pl.lit(None, pl.String), admission_type=pl.lit(None, pl.String)
     )
 
 
@@ -66,6 +66,13 @@ def test_stay_without_an_end_is_flagged():
 def test_set_of_a_hidden_encounter_is_flagged():
     encounters = stays([(1, 7, 0, None), (1, 8, 1, 2)]).with_columns(type=pl.lit(HIDDEN))
     assert number_sets(encounters).collect()["flags"].to_list() == [NO_END + TARGET_HIDDEN, TARGET_HIDDEN]
+
+
+def test_a_set_has_the_admission_type_of_its_encounter():
+    encounters = stays([(1, 9, 3, 1), (1, 8, 0, 1), (2, 7, 0, None)])
+    types = {"admission_type": pl.Series(["URGENT", None, "ELECTIVE"])}
+    sets = number_sets(encounters.with_columns(**types)).collect()
+    assert sets.select("encounter_id", "admission_type").rows() == [(8, None), (9, "URGENT"), (7, "ELECTIVE")]
 
 
 def test_gaps_under_a_millisecond_order_sets_but_count_as_zero():

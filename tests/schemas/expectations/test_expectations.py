@@ -155,6 +155,7 @@ FAULTS_OF_ONE_SUBJECT: list[tuple[str, Change, set[str]]] = [
     ("seqset", set_list_item("available", PR, START + 2 * DAY), {"icd_code_is_known_from_the_end_on"}),
     ("seqset", set_values("encounter_id", 999), {"set_is_an_encounter", "encounter_has_a_set"}),
     ("seqset", shift("end", -DAY), {"set_ends_with_its_encounter"}),
+    ("seqset", set_values("admission_type", None), {"set_has_the_admission_type_of_its_encounter"}),
     (
         "labels",
         set_values("index_encounter", 11),

@@ -25,7 +25,7 @@ def order_id(user: int, number: int) -> int:
 
 
 def basket_rows(baskets: dict[int, list[list[int] | str]]) -> list[dict]:
-    """Return seqset/1 rows of each user's baskets a week apart; a basket is its token ids, or HIDDEN."""
+    """Return seqset/2 rows of each user's baskets a week apart; a basket is its token ids, or HIDDEN."""
     rows = []
     for user, user_baskets in sorted(baskets.items()):
         for index, basket in enumerate(user_baskets):

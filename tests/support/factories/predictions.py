@@ -275,7 +275,7 @@ def _write_cards(layout, subjects, stays) -> None:
     alone = int((stays == 1).sum())
     StepCard(
         step="seqset",
-        contract="seqset/1",
+        contract="seqset/2",
         flows={"MED": emar},
         counts={
             "subjects": subjects,

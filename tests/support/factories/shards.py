@@ -1,4 +1,4 @@
-"""Tiny seqset/1 shards for tests."""
+"""Tiny seqset/2 shards for tests."""
 
 from pathlib import Path
 
@@ -17,8 +17,10 @@ DAY_US = 24 * HOUR_US
 VOCAB_SHA256 = "a" * 64
 
 
-def set_row(subject: int, index: int, encounter: int, start_us: int, events=(), end_us=None) -> dict:
-    """Return a row of seqset/1; an event is (token, kind index, time_us, available_us)."""
+def set_row(
+    subject: int, index: int, encounter: int, start_us: int, events=(), end_us=None, admission_type=None
+) -> dict:
+    """Return a row of seqset/2; an event is (token, kind index, time_us, available_us)."""
     return {
         "subject_id": subject,
         "set_index": index,
@@ -27,6 +29,7 @@ def set_row(subject: int, index: int, encounter: int, start_us: int, events=(), 
         "end": end_us,
         "days_since_prior": float(index),
         "days_since_first": start_us / DAY_US,
+        "admission_type": admission_type,
         "tokens": [event[0] for event in events],
         "kinds": [event[1] for event in events],
         "hours": [(event[2] - start_us) / HOUR_US for event in events],
@@ -48,7 +51,7 @@ def write_shards(
         file = folder / f"part-{number:05d}.parquet"
         write_table(table, file, SEQSET, made_by="test")
         card = ShardCard(
-            contract="seqset/1",
+            contract="seqset/2",
             file=file.name,
             subjects=len(part),
             sets=len(shard_rows),

@@ -108,6 +108,12 @@ def test_five_of_a_hundred_training_users_are_for_validation_by_hash(tmp_path: P
     assert 0.035 < len(val) / len(shop) < 0.065
 
 
+def test_what_an_order_is_evaluated_as_is_no_admission_type(golden: Layout):
+    """`eval_set` is the split of the last order: a model that read it would know what it is to predict."""
+    for table in (golden.encounters, golden.seqset / "*.parquet"):
+        assert pl.read_parquet(table)["admission_type"].null_count() == 10
+
+
 def test_card_does_not_count_hidden_orders_as_baskets(golden: Layout):
     counts = StepCard.read(golden.cards, "seqset").counts
     assert {name: counts[name] for name in ("subjects", "sets", "hidden_sets", "empty_sets", "tokens")} == {

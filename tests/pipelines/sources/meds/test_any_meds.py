@@ -150,6 +150,8 @@ def test_the_sets_of_any_dataset_hold_its_events(stay):
     write_shards(stay, RULES)
     vocab = dict(pl.read_parquet(stay.vocab).select("token_id", "token").drop_nulls().iter_rows())
     sets = pl.read_parquet(stay.seqset / "*.parquet")
+    types = dict(sets.select("encounter_id", "admission_type").iter_rows())
+    assert types == {7: "EW EMER.", 8: None}  # of the code that says the admission, and without one
     tokens = {
         row[0]: [vocab[token] for token in row[1]]
         for row in sets.select("encounter_id", "tokens").iter_rows()

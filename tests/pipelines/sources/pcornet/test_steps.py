@@ -127,6 +127,7 @@ def test_event_after_18th_birthday_is_not_a_feature(layout: Layout):
     assert "DX:F329" not in set(vocab(layout)["token"])
     sets = pl.DataFrame(read_table(layout.seqset, SEQSET))
     assert sets.height == CHILDREN
+    assert sets["admission_type"].null_count() == CHILDREN, "a CDM has none"
     assert StepCard.read(layout.cards, "seqset").flows["DX"].dropped["grown_up"] == CHILDREN
 
 
