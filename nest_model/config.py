@@ -76,6 +76,12 @@ class ModelConfig:
     # an ablation of a task: its earlier sets trade their contents, drawn with this seed; see data/context.py
     shuffle_seed: int | None = None
 
+    # what GT-BEHRT is told of a set beside its codes, number and days
+    visit_types: tuple[
+        str, ...
+    ] = ()  # admission types it knows, as training patients have them; all others count as none
+    day_of_year: bool = False
+
     shortcuts: Shortcuts = Shortcuts()
 
     @property
@@ -204,6 +210,10 @@ def _faults(config: ModelConfig) -> list[tuple[bool, str]]:
         ),
         (config.readout not in ("cls", "history", "mean_pool"), "readout must be cls, history or mean_pool."),
         (config.shuffle_seed is not None and config.shuffle_seed < 0, "shuffle_seed must not be negative."),
+        (
+            list(config.visit_types) != sorted(set(config.visit_types)),
+            "visit_types must be different names, sorted.",
+        ),
         (min(shares) < 0 or max(shares) > 1, "token_mask_share and set_mask_share must lie in 0 … 1."),
         (min(weights) < 0, "mlm_weight, msm_weight and own_set_weight must not be negative."),
     ]

@@ -25,12 +25,12 @@ All of them are the whole encoder, of any system.
 FIELDS = {"position": "cse_position"}
 """Options whose name differs from the field of the model's config."""
 
-NOT_CHANGED = ("vocab_size", "shuffle_seed", "shortcuts", "row_budget")
-"""Fields of a model and a recipe that nobody sets by name: those of the vocabulary, of an ablation that has its own
-option, and those that change no result."""
+NOT_CHANGED = ("vocab_size", "visit_types", "shuffle_seed", "shortcuts", "row_budget")
+"""Fields of a model and a recipe that nobody sets by name: those that follow from the data, of an ablation that has its
+own option, and those that change no result."""
 
-OF_DATA = ("leave_out_last_set", "patient_share")
-"""Options about what is read, which are no field of the model's config."""
+OF_DATA = ("leave_out_last_set", "patient_share", "visit_types")
+"""Options about what is read, whose value is no field of the model's config."""
 
 
 class Options(BaseModel):
@@ -187,6 +187,11 @@ class PretrainingOptions(Options):
         le=1,
         description="share of the training and validation patients to learn from, drawn with each seed; the epochs "
         "grow so that there are as many steps as with all of them (default: 1)",
+    )
+    visit_types: bool | None = Field(
+        None,
+        description="whether GT-BEHRT reads the admission type of a visit and learns to guess it (default: true, where "
+        "the source has any)",
     )
     time2vec: Literal["hours", "days", "hours+days", "none"] | None = Field(
         None,

@@ -28,6 +28,7 @@ class System:
     # the epochs that each has
     stages: Mapping[str, float] = field(default_factory=lambda: {"mlm": 1.0})
     positions: str = "by row"  # what a model's card says of positions, if it is not NEST's
+    reads_visits: bool = False  # whether it is told the type and the day of year of visits, see VISITS
     is_default: bool = True  # compared on the page of evidence where no systems are named
     # fields of a model's config it has no use for, at the values that say so
     absent: Mapping[str, Any] = field(default_factory=dict)
@@ -39,6 +40,9 @@ class System:
 
 ABLATIONS: Mapping[str, Any] = MappingProxyType({"set_wise": "attention", "cross_set": True})
 """Fields that change which blocks NEST has, at the values that all other systems carry."""
+
+VISITS: Mapping[str, Any] = MappingProxyType({"visit_types": (), "day_of_year": False})
+"""Fields about what is known of a visit at its start, at the values of a system that reads none of it."""
 
 WITHOUT_SETS: Mapping[str, Any] = MappingProxyType(
     {"msm_weight": 0.0, "own_set_weight": 0.0, "set_mask_share": 0.0, "tied_set_head": False}
@@ -72,4 +76,6 @@ def _system(name: str) -> System:
 
 def absent_fields(system: str) -> dict[str, Any]:
     """Return the fields that a system has no use for, at the values that say so."""
-    return (dict(ABLATIONS) if system != "nest" else {}) | dict(systems()[system].absent)
+    described = systems()[system]
+    of_others = (ABLATIONS if system != "nest" else {}, VISITS if not described.reads_visits else {})
+    return {name: value for fields in (*of_others, described.absent) for name, value in fields.items()}

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,8 @@ class PretrainingStep:
         recipe = pretraining_recipe(options.model, system).on_device(fabric.device.type)
         recipe = recipe.with_changes(row_budget=options.row_budget)
         config = ModelConfig.preset(options.model, VOCAB_SIZE, system=system)
+        if systems()[system].reads_visits:
+            config = replace(config, visit_types=patients.visit_types(config.context))
         torch.manual_seed(SEED)
         encoder = encoder_class(system)(config)
         encoder.describe_tokens(random_vocabulary())

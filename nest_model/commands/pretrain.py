@@ -13,6 +13,7 @@ from nest_model.data.vocabulary import read_tokens
 from nest_model.model import checkpoint
 from nest_model.model.encoder import encoder_class
 from nest_model.model.weights import BYTES_IN_TRAINING, BYTES_OF_WEIGHT, refuse_too_large
+from nest_model.systems import systems
 from nest_model.training.model_card import pretrained_readme
 from nest_model.training.pretraining_data import PretrainingPatients
 from nest_model.training.rate_search import with_rate_of_first_seed
@@ -23,6 +24,7 @@ from nest_model.training.stages import PretrainingRun
 from nest_model.training.state import StateFolder
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import write_json
+from schemas.suppress import SMALLEST_SHOWN
 
 log = logging.getLogger("nest")
 
@@ -69,6 +71,7 @@ def pretrain(
     recipe: Mapping[str, Any] = MappingProxyType({}),
     leave_out_last_set: bool = False,
     patient_share: float = 1.0,
+    visit_types: bool = True,
     key: str = "",
     skip_finished: bool = False,
     **changes: Any,
@@ -82,6 +85,7 @@ def pretrain(
         recipe: changes to the preset's recipe; None keeps the preset's value.
         leave_out_last_set: do not read each patient's last filled set.
         patient_share: of the training and validation patients, see `PretrainingPatients.with_share`.
+        visit_types: let a system that reads types of visit read those of the source.
         key: the caller's key of inputs and code; saved states with another key are ignored.
         skip_finished: skip a model that an identical training has already finished.
         changes: changes to the preset's model config.
@@ -102,6 +106,14 @@ def pretrain(
         changes["cse_position"] = position
     tokens = read_tokens(vocab, patients.seqsets.vocab_sha256)
     config = ModelConfig.preset(model, len(tokens), system=system, **changes)
+    if systems()[system].reads_visits and visit_types:
+        config = replace(config, visit_types=patients.visit_types(config.context))
+        if not config.visit_types:
+            log.info(
+                "%s learns without types of visit: the shards have none that %d training patients have.",
+                systems()[system].title,
+                SMALLEST_SHOWN,
+            )
     preset_recipe = pretraining_recipe(model, system).for_examples(len(all_patients.train))
     recipe_used = preset_recipe.on_device(fabric.device.type).with_changes(**recipe)
     recipe_used = recipe_used.for_share_of_examples(patient_share)

@@ -39,7 +39,7 @@ OF_THE_LOSS = frozenset(
         "max_sets",
         "max_set_rows",
     }
-    | {"max_rows", "leave_out_last_set", "patient_share"}
+    | {"max_rows", "leave_out_last_set", "patient_share", "visit_types"}
 )
 """Options that change what a pretraining guesses, or on whom: losses of two values do not compare."""
 

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from nest_model.config import ModelConfig
 from nest_model.data.selection import Selection
-from nest_model.data.seqsets import SeqSets
+from nest_model.data.seqsets import NO_TYPE, SeqSets
 from schemas.tables.vocab import CLS
 
 
@@ -29,6 +29,8 @@ class PackedBatch:
     subject_offsets: Tensor  # i64 [subjects + 1], in sets
     days: Tensor  # f64 [sets], the set's position in its patient's history
     gaps: Tensor  # f64 [sets], days from the end of the set before, or from its start if it goes on; first set: 0
+    visit_types: Tensor  # i64 [sets], places in the config's `visit_types`, or NO_TYPE
+    days_of_year: Tensor  # i64 [sets], of the set's start, from 1
 
     @classmethod
     def from_events(
@@ -39,13 +41,16 @@ class PackedBatch:
         sets_per_subject: Tensor,
         days: Tensor,
         gaps: Tensor | None = None,
+        visit_types: Tensor | None = None,
+        days_of_year: Tensor | None = None,
     ) -> Self:
         """Pack concatenated events (set by set, patient by patient), with a [CLS] before each set.
 
         Args:
             tokens: i64 [events]. hours: f32 [events].
             events_per_set: i64 [sets], 0 allowed. sets_per_subject: i64 [subjects]. days: f64 [sets].
-            gaps: f64 [sets]; None: 0 everywhere, for an encoder that does not read them.
+            gaps: f64 [sets]. visit_types, days_of_year: i64 [sets]. None, for an encoder that does not read them: 0,
+                no type and 1 everywhere.
         """
         set_offsets = offsets(events_per_set + 1)
         # event i moves down by one [CLS] for each set so far
@@ -60,6 +65,8 @@ class PackedBatch:
             subject_offsets=offsets(sets_per_subject),
             days=days.double(),
             gaps=torch.zeros_like(days, dtype=torch.float64) if gaps is None else gaps.double(),
+            visit_types=torch.full_like(events_per_set, NO_TYPE) if visit_types is None else visit_types,
+            days_of_year=torch.ones_like(events_per_set) if days_of_year is None else days_of_year,
         )
 
     @property
@@ -97,6 +104,8 @@ class PackedBatch:
             subject_offsets=self.subject_offsets[first : end + 1] - first_set,
             days=self.days[first_set:end_set],
             gaps=self.gaps[first_set:end_set],
+            visit_types=self.visit_types[first_set:end_set],
+            days_of_year=self.days_of_year[first_set:end_set],
         )
 
     def without_order_at_one_time(self, generator: Generator) -> Self:
@@ -148,7 +157,18 @@ def pack(seqsets: SeqSets, selection: Selection, config: ModelConfig) -> PackedB
         sets_per_subject=torch.from_numpy(np.diff(selection.set_offsets)),
         days=torch.from_numpy(_position(seqsets, selection, config).astype(np.float64)),
         gaps=torch.from_numpy(seqsets.days_since_end[selection.sets]),
+        visit_types=torch.from_numpy(visit_types(seqsets, selection, config)),
+        days_of_year=torch.from_numpy(seqsets.day_of_year[selection.sets]),
     )
+
+
+def visit_types(seqsets: SeqSets, selection: Selection, config: ModelConfig) -> np.ndarray:
+    """Return the type of each set among the types that the config names, i64 [pairs]; NO_TYPE for any other."""
+    places = {name: place for place, name in enumerate(config.visit_types)}
+    place_of_type = [places.get(name, NO_TYPE) for name in seqsets.admission_types]
+    # the last place is that of sets without a type, whose number is -1
+    types: np.ndarray = np.array([*place_of_type, NO_TYPE])[seqsets.admission_type[selection.sets]]
+    return types
 
 
 def seed_of(*numbers: int) -> int:

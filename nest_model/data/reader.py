@@ -122,8 +122,9 @@ class _Columns:
         types = sets["admission_type"].dictionary_encode()
         names = types.dictionary.to_pylist()
         numbers = [self._type_numbers.setdefault(name, len(self._type_numbers)) for name in names]
-        places: np.ndarray = types.indices.fill_null(len(names)).to_numpy()
-        return np.array([*numbers, NO_TYPE])[places]
+        places = types.indices.fill_null(len(names)).to_numpy()
+        type_numbers: np.ndarray = np.array([*numbers, NO_TYPE])[places]
+        return type_numbers
 
 
 class _Column:

@@ -18,9 +18,9 @@ from nest_model.systems import PACKAGE, systems
 from schemas.errors import NestError
 from schemas.near_names import near_name
 
-DEPENDENCIES = ("order", "hours", "days", "gaps")
+DEPENDENCIES = ("order", "hours", "days", "gaps", "visit_types", "days_of_year")
 """What of a batch, besides its tokens, an encoder may read: the order of a set's events, their hours, the sets' days,
-and the days since the set before ended."""
+the days since the set before ended, the types of visit, and the days of the year."""
 
 NO_ITEM = -1
 """The item of a token that is not a measured value."""

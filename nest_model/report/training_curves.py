@@ -15,6 +15,7 @@ TITLES = {
     "Own sets (KL)": "own",
     "NAM": "nam",
     "MNP": "mnp",
+    "VTP": "vtp",
 }
 READOUTS = {"cls": "at [CLS]", "mask": "at [MASK]", "head": "by the set head"}
 SET_LISTS = "val_ndcg_at_10"

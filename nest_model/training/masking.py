@@ -154,14 +154,12 @@ def hide_sets(batch: PackedBatch, is_masked_set: Tensor, config: ModelConfig) ->
     kept_rows = _places(is_kept)
     hours = batch.hours.index_fill(0, mask_rows, 0.0)
     key_bias = batch.key_bias.double().index_fill(0, mask_rows, math.log(config.max_set_rows - 1))
-    smaller = PackedBatch(
+    smaller = replace(
+        batch,
         tokens=batch.tokens.index_fill(0, mask_rows, MASK).index_select(0, kept_rows),
         hours=hours.index_select(0, kept_rows),
         key_bias=key_bias.index_select(0, kept_rows),
         set_offsets=offsets(batch.set_offsets.diff().masked_fill(is_masked_set, 2)),
-        subject_offsets=batch.subject_offsets,
-        days=batch.days,
-        gaps=batch.gaps,
     )
     return smaller, is_kept
 
@@ -172,14 +170,12 @@ def _expand_masked_sets(masked_batch: MaskedBatch, masked_rows: int) -> MaskedBa
     is_one_for_many = batch.key_bias > 0
     copies = torch.where(is_one_for_many, masked_rows, 1)
     ends = offsets(copies)
-    expanded_batch = PackedBatch(
+    expanded_batch = replace(
+        batch,
         tokens=batch.tokens.repeat_interleave(copies),
         hours=batch.hours.repeat_interleave(copies),
         key_bias=torch.zeros(int(ends[-1]), dtype=torch.float64, device=ends.device),
         set_offsets=ends[batch.set_offsets],
-        subject_offsets=batch.subject_offsets,
-        days=batch.days,
-        gaps=batch.gaps,
     )
     return replace(masked_batch, batch=expanded_batch, mlm_rows=ends[masked_batch.mlm_rows])
 

@@ -155,9 +155,20 @@ def _model(card: "ModelCard") -> list[str]:
         f"{with_noun(model.layers, 'layer')}, d {model.d_model}, {with_noun(model.heads, 'head')}, "
         f"feed-forward {model.d_ff}, vocabulary {model.vocab_size:,}; {positions}. "
         f"Context: the last {with_noun(model.max_sets, 'set')}, {with_noun(model.max_set_rows, 'row')} each."
-        + ("" if model.shuffle_seed is None else f" {_SHUFFLED.format(seed=model.shuffle_seed)}"),
+        + ("" if model.shuffle_seed is None else f" {_SHUFFLED.format(seed=model.shuffle_seed)}")
+        + (_visits(model) if systems()[card.system].reads_visits else ""),
         f"Vocabulary sha256 `{card.vocab_sha256}`.\n",
     ]
+
+
+def _visits(model: "ModelConfig") -> str:
+    """Return what a model is told of each visit."""
+    types = (
+        f"its type, one of {', '.join(model.visit_types)}; any other counts as none"
+        if model.visit_types
+        else "no type: none was guessed either"
+    )
+    return f" Of a visit it is told {'the day of the year and ' if model.day_of_year else ''}{types}."
 
 
 def _positions(model: "ModelConfig") -> str:

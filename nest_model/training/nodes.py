@@ -1,16 +1,17 @@
 """What the objectives of GT-BEHRT share: sets with each code once, and codes guessed by the tied embedding.
 
-After Poulain & Beheshti (ICLR 2024), who first guess masked nodes (NAM), then the node that a set lacks (MNP).
+After Poulain & Beheshti (ICLR 2024), who first guess masked nodes (NAM), then the node that a set lacks (MNP) and the
+type of visit (VTP).
 """
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, offsets
@@ -43,19 +44,13 @@ def keep_rows(batch: PackedBatch, is_kept: Tensor) -> PackedBatch:
     )
 
 
-class HiddenNodes(CorruptedBatch, Protocol):
-    """A batch of nodes, some of which are hidden and guessed."""
-
-    @property
-    def hidden_tokens(self) -> Tensor:
-        """The tokens of the hidden nodes, i64 [hidden nodes]."""
-        ...
-
-
 class NodeObjective(Objective):
-    """Guess the codes of hidden nodes among the whole vocabulary; what is hidden, a subclass says."""
+    """Guess the codes of hidden nodes among the whole vocabulary, and perhaps more; what is hidden, a subclass says.
 
-    name: ClassVar[str]  # of its loss
+    Its losses have names, are means over what is hidden for each, and add up.
+    """
+
+    name: ClassVar[str]  # of the loss of nodes
     knows_kind: ClassVar[bool]  # whether the kind of a hidden node is seen
     compares_trainings = True
     unread_weights: ClassVar[tuple[str, ...]] = ()
@@ -66,12 +61,16 @@ class NodeObjective(Objective):
         self._kinds = np.zeros(config.vocab_size, dtype=np.int64)
 
     @abstractmethod
-    def corrupt(self, batch: PackedBatch, generator: Generator) -> HiddenNodes:
-        """Keep each code of a set once, and hide some; see Objective."""
+    def hidden(self, corrupted_batch: Any) -> dict[str, Tensor]:
+        """Return what is hidden and guessed for each loss, i64 [hidden]: codes for that of nodes."""
 
     @abstractmethod
-    def guesses(self, encoder: GtBehrt, corrupted_batch: Any) -> Tensor:
-        """Return the vectors that are compared with the tokens' embeddings, [hidden nodes, node width]."""
+    def loss_sums(self, encoder: GtBehrt, corrupted_batch: Any) -> dict[str, Tensor]:
+        """Return the sum of each loss over what is hidden."""
+
+    def constant_nats(self, examples: PretrainingExamples) -> dict[str, np.ndarray]:
+        """Return for each loss that of a constant guess from the training patients, f64, by what is hidden."""
+        return {self.name: nats_of_codes(examples.popularity.holders + 0.5, self._kinds)}
 
     def target(self, encoder: GtBehrt) -> None:
         """Return nothing: it trains no second network."""
@@ -87,25 +86,28 @@ class NodeObjective(Objective):
     def start_at_shares(self, encoder: GtBehrt, examples: PretrainingExamples) -> None:
         """Leave the encoder as it is: the tied token head has no bias that could start there."""
 
-    def counts(self, corrupted_batch: HiddenNodes) -> dict[str, int]:
-        """Return the number of hidden nodes."""
-        return {self.name: len(corrupted_batch.hidden_tokens)}
+    def counts(self, corrupted_batch: CorruptedBatch) -> dict[str, int]:
+        """Return how many are hidden for each loss."""
+        return {name: len(values) for name, values in self.hidden(corrupted_batch).items()}
 
     def losses(
-        self, encoder: GtBehrt, corrupted_batch: HiddenNodes, counts: Mapping[str, int]
+        self, encoder: GtBehrt, corrupted_batch: CorruptedBatch, counts: Mapping[str, int]
     ) -> dict[str, Tensor]:
-        """Return the mean over the hidden nodes of the step; see Objective."""
-        loss = self._sum(encoder, corrupted_batch) / max(counts[self.name], 1)
-        return {"loss": loss, self.name: loss.detach()}
+        """Return the means over what is hidden in the step; see Objective."""
+        sums = self.loss_sums(encoder, corrupted_batch)
+        means = {name: loss / max(counts[name], 1) for name, loss in sums.items()}
+        return {"loss": torch.stack([*means.values()]).sum()} | {
+            name: loss.detach() for name, loss in means.items()
+        }
 
-    def scores(self, encoder: GtBehrt, corrupted_batch: HiddenNodes) -> dict[str, float]:
-        """Return the sum of the loss."""
-        return {self.name: float(self._sum(encoder, corrupted_batch))}
+    def scores(self, encoder: GtBehrt, corrupted_batch: CorruptedBatch) -> dict[str, float]:
+        """Return the sums of the losses."""
+        return {name: float(loss) for name, loss in self.loss_sums(encoder, corrupted_batch).items()}
 
     def metrics(self, sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
-        """Return the mean loss."""
-        loss = sums[self.name] / max(counts[self.name], 1)
-        return {"val_loss": loss, f"val_{self.name}": loss}
+        """Return the mean losses, and what they add up to."""
+        means = {f"val_{name}": value / max(counts[name], 1) for name, value in sums.items()}
+        return {"val_loss": sum(means.values()), **means}
 
     def warnings(self, examples: PretrainingExamples) -> list[str]:
         """Return nothing: nodes of a single set can be guessed from each other."""
@@ -114,22 +116,22 @@ class NodeObjective(Objective):
     def compare_with_guesses(
         self, validation: Mapping[str, float], examples: PretrainingExamples
     ) -> dict[str, Any]:
-        """Return the loss of a constant guess, by how many training sets hold a code, and the verdicts."""
-        nats = nats_of_codes(examples.popularity.holders + 0.5, self._kinds)
-        codes = [
-            corrupted_batch.hidden_tokens.numpy()
-            for corrupted_batch in examples.corrupted_batches(examples.val, self.corrupt)
-        ]
-        of_nodes, metric = nats[np.concatenate(codes)], f"val_{self.name}"
-        yardsticks = {metric: {"constant": float(of_nodes.mean())}} if len(of_nodes) else {}
+        """Return the loss of a constant guess by the shares of the training patients, and the verdicts."""
+        nats = self.constant_nats(examples)
+        losses: dict[str, list[np.ndarray]] = {name: [] for name in nats}
+        for corrupted_batch in examples.corrupted_batches(examples.val, self.corrupt):
+            for name, values in self.hidden(corrupted_batch).items():
+                losses[name].append(nats[name][values.numpy()])
+        of_losses = {f"val_{name}": np.concatenate(parts) for name, parts in losses.items()}
+        yardsticks = {name: {"constant": float(each.mean())} for name, each in of_losses.items() if len(each)}
         return with_verdicts(
-            validation, yardsticks, weights={metric: 1.0}, val_patients=examples.val_patients
+            validation, yardsticks, weights=dict.fromkeys(of_losses, 1.0), val_patients=examples.val_patients
         )
 
-    def _sum(self, encoder: GtBehrt, corrupted_batch: HiddenNodes) -> Tensor:
-        vectors = self.guesses(encoder, corrupted_batch)
-        rows = torch.arange(len(vectors), device=vectors.device)
-        return token_loss(encoder, vectors, rows, corrupted_batch.hidden_tokens)
+
+def loss_of_nodes(encoder: GtBehrt, vectors: Tensor, codes: Tensor) -> Tensor:
+    """Sum the losses of guessing the codes of nodes by vectors, [nodes, node width], as wide as the embedding."""
+    return token_loss(encoder, vectors, torch.arange(len(vectors), device=vectors.device), codes)
 
 
 def nats_of_codes(holders: np.ndarray, kinds: np.ndarray) -> np.ndarray:

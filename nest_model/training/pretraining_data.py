@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 from torch import Generator
 
-from nest_model.config import ModelConfig
+from nest_model.config import ContextLimits, ModelConfig
 from nest_model.data.mixing import is_in_share
 from nest_model.data.packed import PackedBatch, pack, seed_of
 from nest_model.data.selection import (
@@ -24,7 +24,7 @@ from nest_model.data.selection import (
     limit_context,
     whole_subjects,
 )
-from nest_model.data.seqsets import SeqSets
+from nest_model.data.seqsets import NO_TYPE, SeqSets
 from nest_model.training.guesses.popularity import Popularity
 from schemas.contract import read_table
 from schemas.errors import NestError
@@ -102,6 +102,16 @@ class PretrainingPatients:
                 share,
             )
         return replace(self, train=train, val=val, share=share)
+
+    def visit_types(self, limits: ContextLimits) -> tuple[str, ...]:
+        """Return the admission types that eleven training patients or more have within the context, sorted."""
+        train, _ = limit_context(self.select(self.train), **limits)
+        types, names = self.seqsets.admission_type[train.sets], self.seqsets.admission_types
+        patients_of_types = np.unique((train.example_of_pair * len(names) + types)[types != NO_TYPE])
+        counts = np.bincount(patients_of_types % max(len(names), 1), minlength=len(names)).tolist()
+        return tuple(
+            sorted(name for name, count in zip(names, counts, strict=True) if count >= SMALLEST_SHOWN)
+        )
 
     def select(self, subject_rows: np.ndarray) -> Selection:
         """Select all that is read of these patients."""

@@ -23,6 +23,7 @@ EVERY_PRETRAINING = {
     "max_set_rows": "17",
     "leave_out_last_set": "True",
     "patient_share": "0.25",
+    "visit_types": "False",
     "time2vec": "hours+days",
     "time2vec_scale": "0.5",
     "mlm_weight": "0.5",
@@ -78,7 +79,8 @@ def test_a_switch_may_stand_alone():
 
 def test_options_change_only_the_fields_they_set():
     assert PretrainingOptions().changes("tiny") == {}
-    changes = PretrainingOptions.read(EVERY_PRETRAINING).changes("small")
+    of_nest = {name: value for name, value in EVERY_PRETRAINING.items() if name != "visit_types"}
+    changes = PretrainingOptions.read(of_nest).changes("small")
 
     config = ModelConfig.preset("small", 100, **changes)
 
@@ -182,10 +184,10 @@ def test_an_unknown_preset_is_refused_with_the_nearest(capsys):
 
 
 def test_every_field_of_model_and_recipe_can_be_set_once():
-    """A pretraining sets every field but those of the vocabulary, of an ablation's own option and of no effect."""
+    """A pretraining sets every field but those that follow from the data, of an ablation and of no effect."""
     every_field = {field.name for kind in (ModelConfig, Recipe) for field in fields(kind)}
     settable = {FIELDS.get(name, name) for name in PretrainingOptions.names()} - set(OF_DATA)
-    assert every_field - settable == {"vocab_size", "shuffle_seed", "shortcuts", "row_budget"}
+    assert every_field - settable == {"vocab_size", "visit_types", "shuffle_seed", "shortcuts", "row_budget"}
     assert len(PretrainingOptions.names()) == len(set(PretrainingOptions.names()))
 
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
+from nest_model.data.seqsets import NO_TYPE
 from nest_model.model.attention.sdpa import fused_attention
 from nest_model.model.layers import rotation
 from nest_model.model.systems.nest.encoder import LayerContext, NestModel
@@ -58,6 +59,8 @@ class PaddedBatch:
                 subject_offsets=torch.arange(0, sets + 1, m),
                 days=torch.zeros(sets, dtype=torch.float64).index_copy(0, set_place, batch.days),
                 gaps=torch.zeros(sets, dtype=torch.float64),
+                visit_types=torch.full((sets,), NO_TYPE),
+                days_of_year=torch.ones(sets, dtype=torch.int64),
             ),
             row_exists=(tokens == CLS).index_fill(0, place, True),
             set_exists=torch.zeros(sets, dtype=torch.bool).index_fill(0, set_place, True),

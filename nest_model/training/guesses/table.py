@@ -11,6 +11,7 @@ NAMES = {
     "val_msm": "MSM loss (true KL), nats a set ↓",
     "val_nam": "NAM loss, nats a masked node ↓",
     "val_mnp": "MNP loss, nats a set that lacks a node ↓",
+    "val_vtp": "VTP loss, nats a set whose type is masked ↓",
     "val_byol": "BYOL loss, 2 − 2 cos, 0 to 4",
     "val_std_z": "Standard deviation of the projections of windows with the same number",
     "val_tte": "Time to event, nats a point and event ↓",
@@ -44,7 +45,8 @@ WHAT_THEY_ARE = (
 OF_NODES = (
     "Compared with a model-free guess at the same nodes, the same for everybody: a code as often as sets of the "
     "training subjects hold it. Of a masked node the guess knows the kind, as the model does. NAM is that of the first "
-    "stage's best weights, from which MNP went on."
+    "stage's best weights, from which MNP went on. A type of visit (VTP) is guessed as often as sets of the training "
+    "subjects have it."
 )
 
 OF_TIMES = (

@@ -20,6 +20,7 @@ _NATS = {
     "val_msm": ("MSM", "nats a set"),
     "val_nam": ("NAM", "nats a node"),
     "val_mnp": ("MNP", "nats a set"),
+    "val_vtp": ("VTP", "nats a set"),
     "val_tte": ("Time to event", "nats a point and event"),
 }
 

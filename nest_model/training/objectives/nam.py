@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from nest_model.data.packed import PackedBatch
 from nest_model.model.systems.gt_behrt.encoder import GtBehrt
-from nest_model.training.nodes import FIRST_TOKEN, NodeObjective, distinct_codes
+from nest_model.training.nodes import FIRST_TOKEN, NodeObjective, distinct_codes, loss_of_nodes
 from nest_model.training.objective import Objective
 from schemas.tables.vocab import MASK
 
@@ -47,7 +47,8 @@ class MaskedNodeGuesses(NodeObjective):
 
     name = "nam"
     knows_kind = True
-    unread_weights = ("join.", "join_norm.", "blocks.", "missing_node.")  # BERT, for which it is no task
+    # types of visit and BERT, for which it is no task
+    unread_weights = ("visit_type", "join.", "join_norm.", "blocks.", "missing_node.")
 
     def corrupt(self, batch: PackedBatch, generator: Generator) -> MaskedNodes:
         """Keep each code of a set once, and mask the share of them that the config has for tokens."""
@@ -57,10 +58,15 @@ class MaskedNodeGuesses(NodeObjective):
         masked_batch = replace(nodes, tokens=nodes.tokens.masked_fill(is_masked, MASK))
         return MaskedNodes(masked_batch, nodes.tokens, is_masked.nonzero().squeeze(1))
 
-    def guesses(self, encoder: GtBehrt, masked_nodes: MaskedNodes) -> Tensor:
-        """Return the masked nodes after the graph layers."""
+    def hidden(self, masked_nodes: MaskedNodes) -> dict[str, Tensor]:
+        """Return the codes of the masked nodes."""
+        return {self.name: masked_nodes.hidden_tokens}
+
+    def loss_sums(self, encoder: GtBehrt, masked_nodes: MaskedNodes) -> dict[str, Tensor]:
+        """Guess the masked nodes by what they are after the graph layers."""
         graphs, nodes = encoder.nodes(masked_nodes.batch, encoder.kind_of_token[masked_nodes.codes])
-        return nodes.index_select(0, graphs.node_of_row[masked_nodes.masked_rows])
+        guesses = nodes.index_select(0, graphs.node_of_row[masked_nodes.masked_rows])
+        return {self.name: loss_of_nodes(encoder, guesses, masked_nodes.hidden_tokens)}
 
 
 OBJECTIVE: type[Objective] = MaskedNodeGuesses

@@ -51,13 +51,15 @@ def test_every_stage_has_its_epochs_guesses_and_curve(finished_run):
     metrics = metrics_of(finished_run)
     names = [{name for name in epoch if name.startswith("val_")} for epoch in metrics["history"]]
     assert [epoch["epoch"] for epoch in metrics["history"]] == list(range(6))
-    assert names == [{"val_loss", "val_nam"}] * 2 + [{"val_loss", "val_mnp"}] * 4
+    assert names == [{"val_loss", "val_nam"}] * 2 + [{"val_loss", "val_mnp", "val_vtp"}] * 4
     assert {name: stage["epochs"] for name, stage in metrics["stages"].items()} == {"nam": 2, "mnp": 4}
-    assert set(metrics["yardsticks"]) == {"val_nam", "val_mnp"}
-    assert set(metrics["validation"]) == {"val_nam", "val_mnp"}
-    for name in ("nam", "mnp"):
-        best = metrics["history"][metrics["stages"][name]["best_epoch"]]
+    assert set(metrics["yardsticks"]) == set(metrics["validation"]) == {"val_nam", "val_mnp", "val_vtp"}
+    for stage, name in (("nam", "nam"), ("mnp", "mnp"), ("mnp", "vtp")):
+        best = metrics["history"][metrics["stages"][stage]["best_epoch"]]
         assert metrics["validation"][f"val_{name}"] == best[f"val_{name}"]
+        assert best["val_loss"] == pytest.approx(
+            sum(best.get(f"val_{each}", 0) for each in ("nam", "mnp", "vtp"))
+        )
     assert not (finished_run / "state").exists()
 
 
@@ -104,7 +106,10 @@ def test_a_kill_between_the_stages_leaves_the_states_of_the_first(world, finishe
 
 
 def test_the_second_stage_starts_from_the_best_weights_of_the_first(world, tmp_path, monkeypatch):
-    """It is given a rate of 0 here, so that it ends with the weights it started from."""
+    """It is given a rate of 0 here, so that it ends with the weights it started from.
+
+    The head of types starts at their shares: the first stage has not trained it.
+    """
     ends = []
 
     def watched(task, recipe, *arguments, first_epoch, **options):
@@ -117,7 +122,8 @@ def test_the_second_stage_starts_from_the_best_weights_of_the_first(world, tmp_p
     pretrain(world, tmp_path)
     of_first, of_second = ends
     assert of_first.keys() == of_second.keys()
-    assert all(torch.equal(weight, of_second[name]) for name, weight in of_first.items())
+    changed = {name for name, weight in of_first.items() if not torch.equal(weight, of_second[name])}
+    assert changed == {"model.visit_type.bias"}
 
 
 def test_a_constant_guess_of_a_stage_is_counted_at_its_own_hidden_nodes(finished_run):
@@ -126,6 +132,8 @@ def test_a_constant_guess_of_a_stage_is_counted_at_its_own_hidden_nodes(finished
     for name in ("val_nam", "val_mnp"):
         assert yardsticks[name]["constant"] == pytest.approx(math.log(codes), abs=0.15)
     assert yardsticks["val_nam"] != yardsticks["val_mnp"]
+    types = 2  # about as common as each other
+    assert yardsticks["val_vtp"]["constant"] == pytest.approx(math.log(types), abs=0.1)
 
 
 def test_the_card_and_the_curves_show_each_stage(finished_run):
@@ -138,13 +146,14 @@ def test_the_card_and_the_curves_show_each_stage(finished_run):
     assert f"in stages, each from the best epoch of the one before: {'; '.join(sentences)}." in card
     assert "NAM loss, nats a masked node" in card
     assert "MNP loss, nats a set that lacks a node" in card
+    assert "VTP loss, nats a set whose type is masked" in card
 
     figures = training_curves.curves(metrics_of(finished_run))
     epochs = {
         title: {int(epoch) for line in figure.axes[0].lines[:2] for epoch in line.get_xdata()}
         for title, figure in figures.items()
     }
-    assert epochs == {"NAM": {1, 2}, "MNP": {3, 4, 5, 6}}
+    assert epochs == {"NAM": {1, 2}, "MNP": {3, 4, 5, 6}, "VTP": {3, 4, 5, 6}}
 
 
 def test_a_stage_that_no_longer_improves_ends_before_the_next(world, tmp_path):

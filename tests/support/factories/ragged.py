@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
+from nest_model.data.seqsets import NO_TYPE
 from nest_model.model.encoder import Encoder
 from nest_model.model.kinds import SPECIAL, KindAwareEncoder
 from nest_model.model.systems.nest.encoder import NestModel
@@ -17,6 +18,7 @@ from schemas.tables.vocab import SPECIAL_KIND, SPECIALS
 Kind = TypeVar("Kind", bound=Encoder)
 VOCAB_SIZE = 19
 MAX_SET_ROWS = 9
+VISIT_TYPES = ("ELECTIVE", "EMERGENCY", "URGENT")
 
 subjects = st.lists(
     st.lists(st.integers(0, MAX_SET_ROWS - 1), min_size=1, max_size=4), min_size=1, max_size=4
@@ -50,7 +52,7 @@ configs_of_all_blocks = st.tuples(
 def ragged_batch(
     sizes: list[list[int]], seed: int = 0, cse_position: str = "days_since_first"
 ) -> PackedBatch:
-    """Pack patients of the given set sizes with random tokens ([UNK] too), hours (some negative) and days."""
+    """Pack patients of the given set sizes with random tokens ([UNK] too), hours (some negative), days and types."""
     generator = torch.Generator().manual_seed(seed)
     events_per_set = torch.tensor([size for sets in sizes for size in sets])
     count, sets = int(events_per_set.sum()), len(events_per_set)
@@ -62,6 +64,7 @@ def ragged_batch(
     running = torch.cat(
         [part.cumsum(0) for part in gaps.split([len(subject_sizes) for subject_sizes in sizes])]
     )
+    visits = torch.Generator().manual_seed(seed)
     ends = 1.2 * gaps * torch.rand(sets, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     days = {"days_since_first": running, "days_since_prior": gaps, "index": number}[cse_position]
     return PackedBatch.from_events(
@@ -71,6 +74,8 @@ def ragged_batch(
         sets_per_subject=torch.tensor([len(subject_sizes) for subject_sizes in sizes]),
         days=days,
         gaps=gaps - ends,
+        visit_types=torch.randint(NO_TYPE, len(VISIT_TYPES), (sets,), generator=visits),
+        days_of_year=torch.randint(1, 367, (sets,), generator=visits),
     )
 
 

@@ -29,6 +29,8 @@ from tests.support.factories.shards import DAY_US, HOUR_US, rewrite_card, set_ro
 
 TOKENS = 30
 SIGN = 7  # the token that reveals the outcome
+ADMISSION_TYPES = ("URGENT", None, "ELECTIVE")
+"""By the remainder of a set's first token."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,15 @@ def make_world(
             tokens += [SIGN] * label
             events = [(token, 3, start + i * HOUR_US, start + i * HOUR_US) for i, token in enumerate(tokens)]
             rows.append(
-                set_row(subject, index, 10 * subject + index, start, events, end_us=start + 5 * DAY_US)
+                set_row(
+                    subject,
+                    index,
+                    10 * subject + index,
+                    start,
+                    events,
+                    end_us=start + 5 * DAY_US,
+                    admission_type=ADMISSION_TYPES[tokens[0] % 3],
+                )
             )
             labels.append((subject, 10 * subject + index, start, label))
     write_vocab(world.vocab)

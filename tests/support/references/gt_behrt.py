@@ -20,7 +20,14 @@ def patients(encoder, weights, batch):
             tokens = batch.tokens[batch.set_offsets[index] : batch.set_offsets[index + 1]].tolist()
             of_set = encode_graph(encoder, weights, distinct(tokens))[0]
             width = len(of_set)
-            parts = [of_set, wave(number, width), wave(float(batch.days[index]), width)]
+            parts = [of_set]
+            if config.visit_types:
+                kind = int(batch.visit_types[index])
+                last = len(config.visit_types) + 1  # after the types comes [MASK], then a set without a type
+                parts.append(weights["visit_type_embedding.weight"][last if kind == -1 else kind])
+            parts += [wave(number, width), wave(float(batch.days[index]), width)]
+            if config.day_of_year:
+                parts.append(wave(float(batch.days_of_year[index]), width))
             join_output = weights["join.weight"] @ torch.cat(parts) + weights["join.bias"]
             rows.append(norm(weights, "join_norm", join_output))
         x = torch.stack(rows)

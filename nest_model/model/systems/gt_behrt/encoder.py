@@ -1,9 +1,10 @@
-"""GT-BEHRT without visit types: a graph transformer in each set, then BERT over the sets of a patient.
+"""GT-BEHRT: a graph transformer in each set, then BERT over the sets of a patient.
 
 Poulain & Beheshti, Graph transformers on EHRs (ICLR 2024): the distinct codes of a set and a node of the set itself are
 a graph in which every node is joined to every other. Edges have a type, by the kinds of their ends; the type's vector
-is added to the key and to the value of the node at the other end. The set's node, joined with the set's number and its
-days, is the set's row in BERT.
+is added to the key and to the value of the node at the other end. The set's node, joined with the type of visit, the
+set's number, its days and its day of the year, is the set's row in BERT. A source may name no types of visit, and a
+model may be trained without them: then four parts are joined.
 
 An edge's vector depends on the node that attends and on the kind at the other end alone. So the part of a score, or of
 a value, that comes from edges is a few more columns of queries, keys and values: nothing is made for each pair.
@@ -21,6 +22,7 @@ from torch.nn import functional as F
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.data.packed import offsets as offsets_of
+from nest_model.data.seqsets import NO_TYPE
 from nest_model.model.attention import AttentionPlan, plan_attention
 from nest_model.model.encoder import ReadRows
 from nest_model.model.flat import numbers_within
@@ -34,8 +36,8 @@ GRAPH_HEADS = 2
 PARTS = 5
 """A set's row in BERT is as wide as five nodes, as in the paper, which joins five parts."""
 
-JOINED_PARTS = 3
-"""The parts that are joined here: the set's node, its number and its days; type and day of year are not in a batch."""
+MASKED_TYPE = NO_TYPE - 1
+"""The visit type of a set that is to be guessed; with NO_TYPE it counts from the end of the embedding of types."""
 
 EDGE_TYPES = SPECIAL * (SPECIAL + 1) // 2 + 1
 """One for each unordered pair of kinds of codes, and one for the set's node, or another special, with any."""
@@ -62,6 +64,11 @@ def node_width(config: ModelConfig) -> int:
             f"model config: d_model must be a multiple of {PARTS * GRAPH_HEADS} for gt_behrt, and is {config.d_model}."
         )
     return config.d_model // PARTS
+
+
+def num_joined_parts(config: ModelConfig) -> int:
+    """Return of how many parts a set's row in BERT is joined: node, number and days, and those the config names."""
+    return 3 + bool(config.visit_types) + config.day_of_year
 
 
 @dataclass(frozen=True)
@@ -136,30 +143,39 @@ class GraphLayer(nn.Module):
 
 
 class GtBehrt(KindAwareEncoder):
-    """GT-BEHRT with a head for missing nodes; its tokens and nodes are a fifth as wide as its sets."""
+    """GT-BEHRT with heads for missing nodes and masked types; its tokens and nodes are a fifth as wide as its sets.
+
+    What belongs to types of visit is None in a model that knows none.
+    """
 
     system = "gt_behrt"
-    depends_on = frozenset({"days"})
-    unused_in_tasks = ("missing_node.",)
+    depends_on = frozenset({"days", "visit_types", "days_of_year"})
+    unused_in_tasks = ("missing_node.", "visit_type.")
     edge_types: Tensor  # i64 [kinds, kinds]
+    visit_type_embedding: (
+        nn.Embedding | None
+    )  # [types + 2, node width], at the end [MASK] and a set without a type
+    visit_type: nn.Linear | None  # of a set's row in BERT, to the types
 
     def __init__(self, config: ModelConfig) -> None:
-        width, d_model = node_width(config), config.d_model
+        width, d_model, types = node_width(config), config.d_model, len(config.visit_types)
         super().__init__(config, token_width=width)
         self.register_buffer("edge_types", edge_types(), persistent=False)
         self.kind_embedding = nn.Embedding(NUM_KINDS, width)
         graph_layers = nn.ModuleList(GraphLayer(width) for _ in range(GRAPH_LAYERS))
         self.graph_layers = cast("Sequence[GraphLayer]", graph_layers)
         self.node_norm = nn.LayerNorm(width, bias=False)
-        self.join = nn.Linear(JOINED_PARTS * width, d_model)
+        self.visit_type_embedding = nn.Embedding(types + 2, width) if types else None
+        self.join = nn.Linear(num_joined_parts(config) * width, d_model)
         self.join_norm = nn.LayerNorm(d_model)
         blocks = nn.ModuleList(
             PostNormBlock(d_model, config.heads, config.d_ff) for _ in range(config.layers)
         )
         self.blocks = cast("Sequence[PostNormBlock]", blocks)
         self.missing_node = nn.Linear(d_model, width)
+        self.visit_type = nn.Linear(d_model, types) if types else None
         initialise(self, [*(layer.block for layer in self.graph_layers), *self.blocks])
-        for embedding in (self.embedding, self.kind_embedding):
+        for embedding in self._embeddings:
             nn.init.normal_(embedding.weight, std=width**-0.5)
 
     @classmethod
@@ -169,9 +185,11 @@ class GtBehrt(KindAwareEncoder):
         graph = (
             NUM_KINDS * g + GRAPH_LAYERS * (4 * g * g + 3 * g * g + 2 * g) + GRAPH_LAYERS * EDGE_TYPES * g + g
         )
-        join = JOINED_PARTS * g * d + d + 2 * d
+        join = num_joined_parts(config) * g * d + d + 2 * d
         block = 4 * d * d + 2 * d * d_ff + 9 * d + d_ff
-        return config.vocab_size * g + graph + join + config.layers * block + d * g + g
+        types = len(config.visit_types)
+        of_types = (types + 2) * g + d * types + types if types else 0
+        return config.vocab_size * g + graph + join + config.layers * block + d * g + g + of_types
 
     def token_vectors(self, tokens: Tensor) -> Tensor:
         """Return embedded tokens with zeros after them: i64 [any] → [any, d_model]."""
@@ -227,12 +245,16 @@ class GtBehrt(KindAwareEncoder):
 
     def sets(self, batch: PackedBatch, of_sets: Tensor) -> Tensor:
         """Return the row of each set in BERT, [sets, d_model], from the sets' own nodes, [sets, node width]."""
-        places = (
-            sinusoids(position, of_sets.shape[1], of_sets.dtype)
-            for position in (numbers_within(batch.subject_offsets), batch.days)
-        )
+        parts, positions = [of_sets], [numbers_within(batch.subject_offsets), batch.days]
+        if self.visit_type_embedding is not None:
+            parts.append(
+                self.visit_type_embedding(batch.visit_types % self.visit_type_embedding.num_embeddings)
+            )
+        if self.config.day_of_year:
+            positions.append(batch.days_of_year)
+        places = (sinusoids(position, of_sets.shape[1], of_sets.dtype) for position in positions)
         # the cosine of a pair comes first, as in the models saved so far
-        parts = [of_sets, *(place.unflatten(1, (-1, 2)).flip(2).flatten(1) for place in places)]
+        parts += [place.unflatten(1, (-1, 2)).flip(2).flatten(1) for place in places]
         rows: Tensor = self.join_norm(self.join(torch.cat(parts, dim=1)))
         # few rows, whose heads may be of a width that the other kernels do not take
         plan = plan_attention(batch.subject_offsets, dtype=compute_dtype(rows), backend="sdpa")
@@ -240,13 +262,18 @@ class GtBehrt(KindAwareEncoder):
             rows = block(rows, plan)
         return rows
 
+    @property
+    def _embeddings(self) -> list[nn.Embedding]:
+        of_types = [] if self.visit_type_embedding is None else [self.visit_type_embedding]
+        return [self.embedding, self.kind_embedding, *of_types]
+
     def _widen(self, vectors: Tensor) -> Tensor:
         return F.pad(vectors, (0, self.config.d_model - vectors.shape[1]))
 
     def parts(self) -> dict[str, list[nn.Module]]:
-        """Return the embeddings of tokens and kinds, the graph layers, and BERT with its input."""
+        """Return the embeddings of tokens, kinds and types of visit, the graph layers, and BERT with its input."""
         return {
-            "embedding": [self.embedding, self.kind_embedding],
+            "embedding": [*self._embeddings],
             "swe": [*self.graph_layers, self.node_norm],
             "cse": [self.join, self.join_norm, *self.blocks],
         }

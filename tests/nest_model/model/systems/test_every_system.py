@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +27,7 @@ from tests.support import references
 from tests.support.factories.predictions import task
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,
+    VISIT_TYPES,
     VOCAB_SIZE,
     made_up_tokens,
     ragged_batch,
@@ -65,8 +67,10 @@ def small_config(system: str, **changes) -> ModelConfig:
     return ModelConfig.preset("tiny", VOCAB_SIZE, system=system, **sizes)
 
 
-SMALL: dict[str, dict[str, int]] = {"gt_behrt": {"d_model": 40, "heads": 2, "d_ff": 24, "layers": 2}}
-"""Sizes of systems whose width is not free."""
+SMALL: dict[str, dict[str, Any]] = {
+    "gt_behrt": {"d_model": 40, "heads": 2, "d_ff": 24, "layers": 2, "visit_types": VISIT_TYPES}
+}
+"""Sizes of systems whose width is not free, and what they know of the data."""
 
 EVENTS: dict[str, int] = dict.fromkeys(("hi_behrt", "longformer", "nystromformer"), 8)
 """How many times as many events a set has for a system that reads short patients in another way than long ones."""
@@ -301,6 +305,8 @@ CHANGES = {
     "hours": lambda batch: replace(batch, hours=batch.hours * 1.5 + 7),
     "days": lambda batch: replace(batch, days=batch.days * 2 + batch.days**0.5),
     "gaps": lambda batch: replace(batch, gaps=batch.gaps + 40),
+    "visit_types": lambda batch: replace(batch, visit_types=(batch.visit_types + 2) % 4 - 1),
+    "days_of_year": lambda batch: replace(batch, days_of_year=batch.days_of_year % 366 + 1),
 }
 
 

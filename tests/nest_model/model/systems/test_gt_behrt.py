@@ -1,5 +1,6 @@
-"""GT-BEHRT's edges without a vector for each pair, its graphs, what its objective hides, and its sizes."""
+"""GT-BEHRT's edges without a vector for each pair, its graphs, its types of visit, what is hidden, and its sizes."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig, Shortcuts
 from nest_model.data.packed import PackedBatch
+from nest_model.data.seqsets import NO_TYPE
 from nest_model.model.attention import plan_attention
-from nest_model.model.systems.gt_behrt.encoder import EDGE_TYPES, EdgePlan, GtBehrt, edge_types
+from nest_model.model.systems.gt_behrt.encoder import EDGE_TYPES, MASKED_TYPE, EdgePlan, GtBehrt, edge_types
 from nest_model.training.nodes import nats_of_codes
 from nest_model.training.objectives.mnp import MissingNodeGuesses, MissingNodes
 from nest_model.training.objectives.nam import MaskedNodeGuesses, MaskedNodes
@@ -21,19 +23,33 @@ from nest_model.training.recipe import PRETRAINING
 from nest_model.training.trainer import parameter_groups
 from schemas.errors import NestError
 from schemas.tables.vocab import CLS, MASK, UNK
-from tests.support.factories.ragged import MAX_SET_ROWS, VOCAB_SIZE, ragged_batch, seeded, subjects
+from tests.support.factories.ragged import (
+    MAX_SET_ROWS,
+    VISIT_TYPES,
+    VOCAB_SIZE,
+    ragged_batch,
+    seeded,
+    subjects,
+)
 from tests.support.references import gt_behrt as reference
 
-CONFIG = ModelConfig.preset(
-    "tiny", VOCAB_SIZE, system="gt_behrt", d_model=40, heads=2, d_ff=24, layers=2, max_set_rows=MAX_SET_ROWS
-)
+SIZES = {"d_model": 40, "heads": 2, "d_ff": 24, "layers": 2, "max_set_rows": MAX_SET_ROWS}
+CONFIG = ModelConfig.preset("tiny", VOCAB_SIZE, system="gt_behrt", visit_types=VISIT_TYPES, **SIZES)
+WITHOUT_TYPES = replace(CONFIG, visit_types=())
+NINE = tuple("ABCDEFGHI")
+"""As many types of visit as MIMIC-IV has."""
+
+EXACT = {"rtol": 0, "atol": 1e-12}
 
 
-def one_patient(*sets: list[int]) -> PackedBatch:
+def one_patient(*sets: list[int], visit_types: list[int] | None = None) -> PackedBatch:
     events = torch.tensor([token for tokens in sets for token in tokens])
     counts = torch.tensor([len(tokens) for tokens in sets])
     days = torch.arange(len(sets)).double()
-    return PackedBatch.from_events(events, torch.zeros(len(events)), counts, torch.tensor([len(sets)]), days)
+    types = None if visit_types is None else torch.tensor(visit_types)
+    return PackedBatch.from_events(
+        events, torch.zeros(len(events)), counts, torch.tensor([len(sets)]), days, visit_types=types
+    )
 
 
 def masked(batch: PackedBatch, seed: int = 0, share: float = 0.3) -> MaskedNodes:
@@ -43,6 +59,12 @@ def masked(batch: PackedBatch, seed: int = 0, share: float = 0.3) -> MaskedNodes
 
 def lacking(batch: PackedBatch, seed: int = 0) -> MissingNodes:
     return MissingNodeGuesses(CONFIG).corrupt(batch, torch.Generator().manual_seed(seed))
+
+
+def sets_of(encoder: GtBehrt, batch: PackedBatch) -> torch.Tensor:
+    """Return the row of each set in BERT."""
+    read = encoder.read(batch, batch.cls_rows)
+    return read.hidden_states[read.place]
 
 
 def events_by_set(batch: PackedBatch) -> list[list[int]]:
@@ -123,7 +145,7 @@ def test_a_missing_node_is_guessed_without_the_code_that_is_missing():
             [8, 10],
         ]
         again = lacking(one_patient(*sets))
-        guesses[int(again.hidden_tokens[0])] = MissingNodeGuesses(CONFIG).guesses(encoder, again)
+        guesses[int(again.hidden_tokens[0])] = encoder.missing_node(sets_of(encoder, again.batch))
     first, second = guesses.values()
     assert len(guesses) == 2
     assert torch.equal(first, second)
@@ -195,18 +217,117 @@ def test_losses_are_means_over_hidden_nodes_of_the_vocabulary_by_the_tied_head()
     batch, encoder = ragged_batch([[4, 6], [5, 0, 3]]), seeded(GtBehrt, CONFIG)
     nam, mnp = masked(batch), lacking(batch)
     graphs, nodes = encoder.nodes(nam.batch, encoder.kind_of_token[nam.codes])
-    sets = encoder.read(mnp.batch, mnp.batch.cls_rows[mnp.lacking_sets])
+    sets = sets_of(encoder, mnp.batch)
     for objective, corrupted_batch, vectors in (
         (MaskedNodeGuesses(CONFIG), nam, nodes[graphs.node_of_row[nam.masked_rows]]),
-        (MissingNodeGuesses(CONFIG), mnp, encoder.missing_node(sets.hidden_states[sets.place])),
+        (MissingNodeGuesses(CONFIG), mnp, encoder.missing_node(sets[mnp.lacking_sets])),
     ):
         losses = objective.losses(encoder, corrupted_batch, objective.counts(corrupted_batch))
-        expected = torch.nn.functional.cross_entropy(
+        of_nodes = torch.nn.functional.cross_entropy(
             vectors @ encoder.embedding.weight.T, corrupted_batch.hidden_tokens
         )
-        assert losses.keys() == {"loss", objective.name}
-        torch.testing.assert_close(losses["loss"], expected)
-        torch.testing.assert_close(losses[objective.name], expected.detach())
+        torch.testing.assert_close(losses.pop(objective.name), of_nodes.detach())
+        expected = of_nodes
+        if corrupted_batch is mnp:
+            assert len(mnp.masked_sets) > 0
+            of_types = torch.nn.functional.cross_entropy(
+                encoder.visit_type(sets[mnp.masked_sets]), mnp.hidden_types
+            )
+            torch.testing.assert_close(losses.pop("vtp"), of_types.detach())
+            expected = of_nodes + of_types
+        torch.testing.assert_close(losses.pop("loss"), expected)
+        assert not losses
+
+
+@given(subjects, st.integers(0, 1000))
+def test_masked_types_are_not_seen_and_those_that_were_known_are_guessed(sizes, seed):
+    batch = ragged_batch(sizes, seed)
+    corrupted_batch = lacking(batch, seed)
+    is_masked = corrupted_batch.batch.visit_types == MASKED_TYPE
+    assert torch.equal(corrupted_batch.batch.visit_types[~is_masked], batch.visit_types[~is_masked])
+    known = is_masked & (batch.visit_types != NO_TYPE)
+    assert torch.equal(corrupted_batch.masked_sets, known.nonzero().squeeze(1))
+    assert torch.equal(corrupted_batch.hidden_types, batch.visit_types[known])
+
+
+def test_half_of_the_sets_have_their_type_masked_and_none_in_a_model_without_types():
+    batch = ragged_batch([[2, 2, 2, 2]] * 500)
+    masked_types = lacking(batch).batch.visit_types == MASKED_TYPE
+    assert float(masked_types.double().mean()) == pytest.approx(0.5, abs=0.05)
+    without = MissingNodeGuesses(WITHOUT_TYPES).corrupt(batch, torch.Generator().manual_seed(0))
+    assert torch.equal(without.batch.visit_types, batch.visit_types)
+    assert not len(without.masked_sets)
+
+
+def test_a_masked_type_does_not_reach_its_own_guess_and_types_beside_it_do():
+    encoder, sets = seeded(GtBehrt, CONFIG), ([7, 9], [8, 10], [11, 12])
+    seed = next(
+        seed
+        for seed in range(100)
+        if lacking(one_patient(*sets, visit_types=[0, 1, 2]), seed).masked_sets.tolist() == [1]
+    )
+
+    def guess(visit_types: list[int]) -> torch.Tensor:
+        corrupted_batch = lacking(one_patient(*sets, visit_types=visit_types), seed)
+        assert corrupted_batch.hidden_types.tolist() == visit_types[1:2]
+        return encoder.visit_type(sets_of(encoder, corrupted_batch.batch)[1])
+
+    assert torch.equal(guess([0, 1, 2]), guess([0, 2, 2]))
+    assert float((guess([0, 1, 2]) - guess([0, 1, 0])).detach().abs().max()) > 1e-6
+
+
+def test_no_type_to_guess_is_a_loss_of_zero():
+    batch, encoder = ragged_batch([[4, 6], [5, 0, 3]]), seeded(GtBehrt, CONFIG)
+    batch = replace(batch, visit_types=torch.full_like(batch.visit_types, NO_TYPE))
+    objective, corrupted_batch = MissingNodeGuesses(CONFIG), lacking(batch)
+    counts = objective.counts(corrupted_batch)
+    losses = objective.losses(encoder, corrupted_batch, counts)
+    losses["loss"].backward()
+    assert counts["vtp"] == losses["vtp"] == 0
+    assert losses["loss"].detach() == losses["mnp"] > 0
+    assert objective.metrics(objective.scores(encoder, corrupted_batch), counts)["val_vtp"] == 0
+    assert not encoder.visit_type.weight.grad.any()
+
+
+def test_masked_nodes_are_guessed_by_the_graph_which_knows_no_type():
+    batch, encoder = ragged_batch([[4, 6], [5, 0, 3]]), seeded(GtBehrt, CONFIG)
+    other = replace(batch, visit_types=(batch.visit_types + 2) % 4 - 1)
+    objective = MaskedNodeGuesses(CONFIG)
+    first, second = (objective.loss_sums(encoder, masked(each))["nam"] for each in (batch, other))
+    assert torch.equal(first, second)
+    first.backward()
+    read = {name for name, weight in encoder.named_parameters() if weight.grad is not None}
+    unread = {name for name, _ in encoder.named_parameters() if name.startswith(objective.unread_weights)}
+    assert read | unread == dict(encoder.named_parameters()).keys()
+    assert not read & unread
+
+
+@pytest.mark.parametrize("visit_types", [(), VISIT_TYPES])
+@pytest.mark.parametrize("day_of_year", [False, True])
+def test_parts_that_a_config_does_not_name_are_not_read(visit_types, day_of_year):
+    config = replace(CONFIG, visit_types=visit_types, day_of_year=day_of_year)
+    batch, encoder = ragged_batch([[4, 6], [5, 0, 3]]), seeded(GtBehrt, config)
+    weights = {name: weight.detach() for name, weight in encoder.named_parameters()}
+    assert sum(weight.numel() for weight in weights.values()) == GtBehrt.num_parameters(config)
+    vectors = sets_of(encoder, batch)[batch.subject_offsets[1:] - 1]
+    torch.testing.assert_close(vectors, reference.patients(encoder, weights, batch), **EXACT)
+    losses = MissingNodeGuesses(config).losses(encoder, lacking(batch), {"mnp": 1, "vtp": 1})
+    assert ("vtp" in losses) == bool(visit_types)
+
+
+def test_a_model_saved_before_types_and_days_of_the_year_is_read_as_without_them():
+    before = json.loads(CONFIG.to_json())
+    del before["visit_types"], before["day_of_year"]
+    config = ModelConfig.from_json(json.dumps(before))
+    assert config == replace(CONFIG, visit_types=(), day_of_year=False)
+    assert GtBehrt(config).join.in_features == 3 * 8  # the node, its number and its days
+    assert ModelConfig.from_json(CONFIG.to_json()) == CONFIG
+
+
+def test_types_of_visit_are_different_names_in_order():
+    for names in (("URGENT", "ELECTIVE"), ("URGENT", "URGENT")):
+        with pytest.raises(NestError, match="visit_types must be different names, sorted"):
+            replace(CONFIG, visit_types=names)
 
 
 def test_a_constant_guess_is_a_share_of_all_holders_or_of_those_of_a_kind():
@@ -218,25 +339,40 @@ def test_a_constant_guess_is_a_share_of_all_holders_or_of_those_of_a_kind():
 
 
 def test_the_papers_size_has_the_announced_parameters():
-    config = ModelConfig.preset("paper", 20_377, system="gt_behrt")
+    """The paper's own count has two layers from a set's row to another that readouts take the place of."""
+    config = ModelConfig.preset("paper", 20_377, system="gt_behrt", visit_types=NINE)
     with torch.device("meta"):
         num_weights = sum(weight.numel() for weight in GtBehrt(config).parameters())
     g, h = 156, 780
     block = 4 * h * h + 2 * h * 3_120 + 9 * h + 3_120
-    without_head = (
-        20_377 * g + 39 * g + 3 * (4 * g * g + 3 * g * g + 2 * g) + (3 * g * h + h) + 2 * h + 12 * block
-    )
-    assert without_head == 91_795_548
-    assert GtBehrt.num_parameters(config) == num_weights == without_head + h * g + g
+    graph = 39 * g + 3 * (4 * g * g + 3 * g * g + 2 * g)
+    of_paper = 20_377 * g + graph + 21 * g + 3 * (h * h + h) + 12 * block
+    assert of_paper == 93_258_984
+    assert without_heads(config) == num_weights - 9 * h - 9 - h * g - g == of_paper - 2 * (h * h + h)
+    assert without_heads(config) == 92_040_624
+    assert without_heads(replace(config, visit_types=())) == 92_040_624 - 11 * g - g * h
+
+
+def without_heads(config: ModelConfig) -> int:
+    """Return the number of parameters that a task has."""
+    heads = config.d_model // 5 + len(config.visit_types)
+    return GtBehrt.num_parameters(config) - heads * (config.d_model + 1)
 
 
 @pytest.mark.parametrize("preset", ["tiny", "small"])
 def test_smaller_presets_have_as_many_parameters_in_blocks_as_nest(preset):
-    config, nest = (ModelConfig.preset(preset, 1_000, system=system) for system in ("gt_behrt", "nest"))
+    config, nest = (
+        ModelConfig.preset(preset, 1_000, system=system, visit_types=NINE) for system in ("gt_behrt", "nest")
+    )
     block = 4 * nest.d_model**2 + 3 * nest.d_model * nest.d_ff + 2 * nest.d_model
-    width = config.d_model // 5
-    in_blocks = GtBehrt.num_parameters(config) - 1_000 * width - (config.d_model * width + width)
+    in_blocks = without_heads(config) - 1_000 * config.d_model // 5
     assert in_blocks == pytest.approx(2 * nest.layers * block, rel=0.002)
+
+
+@pytest.mark.parametrize("visit_types", [(), NINE])
+def test_a_matched_model_has_as_many_parameters_as_nest(visit_types):
+    config = ModelConfig.preset("matched", 20_377, system="gt_behrt", visit_types=visit_types)
+    assert without_heads(config) == pytest.approx(100_603_392, rel=0.002)
 
 
 def test_vectors_of_edges_do_not_decay_where_matrices_do():
