@@ -290,6 +290,14 @@ def all_rows() -> tuple[EvidenceRow, ...]:
         ),
         *others,
         EvidenceRow(
+            "gt_behrt_without_types",
+            "GT-BEHRT, without types",
+            "GT-BEHRT that is not told the type of visit and does not learn to guess it.",
+            system="gt_behrt",
+            pretraining={"visit-types": "False"},
+            is_default=False,
+        ),
+        EvidenceRow(
             "lightgbm",
             "LightGBM, counts",
             "Boosted trees on counts of every token in the index set and before it.",

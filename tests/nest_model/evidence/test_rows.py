@@ -43,6 +43,14 @@ def test_a_run_s_options_reach_a_system_as_far_as_they_mean_something():
     assert "set-mask-share" not in of_mlm, "without MSM no set is masked"
 
 
+def test_gt_behrt_without_types_is_made_by_name_alone_and_differs_by_its_switch():
+    with_types, without = (rows_by_name()[name] for name in ("gt_behrt", "gt_behrt_without_types"))
+    assert (with_types.is_default, without.is_default) == (True, False)
+    flags = without.pretraining_flags(PretrainingOptions.from_text("epochs=2").flags(), "tiny")
+    assert flags == {**with_types.pretraining_flags({}, "tiny"), "visit-types": "False", "epochs": "2"}
+    assert PretrainingOptions.from_flags({"visit-types": flags["visit-types"]}).visit_types is False
+
+
 @pytest.mark.parametrize(
     "text", ["set_position=hours", "token_mask_share=0.15", "time2vec=hours layers=3", "own_set_weight=0"]
 )

@@ -189,6 +189,8 @@ def test_sets_that_follow_do_not_change_a_sets_vector():
         subject_offsets=torch.tensor([0, 2]),
         days=batch.days[:2],
         gaps=batch.gaps[:2],
+        visit_types=batch.visit_types[:2],
+        days_of_year=batch.days_of_year[:2],
     )
     torch.testing.assert_close(
         all_states(encoder, batch)[:end], all_states(encoder, shorter), rtol=0, atol=1e-12
