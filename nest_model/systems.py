@@ -76,6 +76,6 @@ def _system(name: str) -> System:
 
 def absent_fields(system: str) -> dict[str, Any]:
     """Return the fields that a system has no use for, at the values that say so."""
-    described = systems()[system]
-    of_others = (ABLATIONS if system != "nest" else {}, VISITS if not described.reads_visits else {})
-    return {name: value for fields in (*of_others, described.absent) for name, value in fields.items()}
+    of_nest = {} if system == "nest" else dict(ABLATIONS)
+    of_visits = {} if systems()[system].reads_visits else dict(VISITS)
+    return of_nest | of_visits | dict(systems()[system].absent)

@@ -1,5 +1,6 @@
 """A model's context of each example: what of a selection it reads, and in which order an ablation shows the past."""
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +10,22 @@ from nest_model.data.mixing import bits, mix
 from nest_model.data.selection import ContextCut, Selection, limit_context
 from nest_model.data.seqsets import SeqSets
 
+log = logging.getLogger("nest")
+
 
 def model_context(
     seqsets: SeqSets, selection: Selection, config: ModelConfig
 ) -> tuple[Selection, ContextCut]:
-    """Cut each example to the model's context; a model with a `shuffle_seed` then reads the earlier sets shuffled."""
+    """Cut each example to the model's context; a model with a `shuffle_seed` then reads the earlier sets shuffled.
+
+    A model that knows types of visit, of which the shards have none, is used nevertheless, with a warning.
+    """
+    if config.visit_types and not set(config.visit_types) & set(seqsets.admission_types):
+        log.warning(
+            "the shards have none of the %d types of visit that the model was trained with, so every set counts as one "
+            "without a type; write the shards again if their source has types.",
+            len(config.visit_types),
+        )
     within_limits, cut = limit_context(selection, **config.context)
     if config.shuffle_seed is None:
         return within_limits, cut

@@ -61,7 +61,7 @@ class NodeObjective(Objective):
         self._kinds = np.zeros(config.vocab_size, dtype=np.int64)
 
     @abstractmethod
-    def hidden(self, corrupted_batch: Any) -> dict[str, Tensor]:
+    def hidden_values(self, corrupted_batch: Any) -> dict[str, Tensor]:
         """Return what is hidden and guessed for each loss, i64 [hidden]: codes for that of nodes."""
 
     @abstractmethod
@@ -88,7 +88,7 @@ class NodeObjective(Objective):
 
     def counts(self, corrupted_batch: CorruptedBatch) -> dict[str, int]:
         """Return how many are hidden for each loss."""
-        return {name: len(values) for name, values in self.hidden(corrupted_batch).items()}
+        return {name: len(values) for name, values in self.hidden_values(corrupted_batch).items()}
 
     def losses(
         self, encoder: GtBehrt, corrupted_batch: CorruptedBatch, counts: Mapping[str, int]
@@ -120,7 +120,7 @@ class NodeObjective(Objective):
         nats = self.constant_nats(examples)
         losses: dict[str, list[np.ndarray]] = {name: [] for name in nats}
         for corrupted_batch in examples.corrupted_batches(examples.val, self.corrupt):
-            for name, values in self.hidden(corrupted_batch).items():
+            for name, values in self.hidden_values(corrupted_batch).items():
                 losses[name].append(nats[name][values.numpy()])
         of_losses = {f"val_{name}": np.concatenate(parts) for name, parts in losses.items()}
         yardsticks = {name: {"constant": float(each.mean())} for name, each in of_losses.items() if len(each)}

@@ -62,7 +62,12 @@ ENCOUNTERS = pa.schema(
         column("age_years", pa.float64(), "age at the start of the encounter", nullable=True),
         column("race", pa.string(), "as recorded at the start of the encounter", nullable=True),
         column("insurance", pa.string(), "as recorded at the start of the encounter", nullable=True),
-        column("admission_type", pa.string(), "urgent, elective …, in the source's words", nullable=True),
+        column(
+            "admission_type",
+            pa.string(),
+            "urgent, elective …, in the source's words, as known at the start",
+            nullable=True,
+        ),
     ],
     metadata={"contract": "encounters/1"},
 )

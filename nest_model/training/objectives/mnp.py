@@ -42,15 +42,15 @@ class MissingNodes:
     def slice_subjects(self, first: int, end: int) -> Self:
         """Return the patients `first` … `end - 1`."""
         first_set, end_set = self.batch.subject_offsets[[first, end]].tolist()
-        lacks, masked = (
+        is_lacking, is_masked = (
             (sets >= first_set) & (sets < end_set) for sets in (self.lacking_sets, self.masked_sets)
         )
         return type(self)(
             self.batch.slice_subjects(first, end),
-            self.lacking_sets[lacks] - first_set,
-            self.hidden_tokens[lacks],
-            self.masked_sets[masked] - first_set,
-            self.hidden_types[masked],
+            self.lacking_sets[is_lacking] - first_set,
+            self.hidden_tokens[is_lacking],
+            self.masked_sets[is_masked] - first_set,
+            self.hidden_types[is_masked],
         )
 
     def to(self, device: torch.device | str) -> Self:
@@ -79,16 +79,16 @@ class MissingNodeGuesses(NodeObjective):
         if self.config.visit_types:
             is_masked = torch.rand(nodes.sets, generator=generator) < TYPE_MASK_SHARE
         masked_sets = (is_masked & (batch.visit_types >= 0)).nonzero().squeeze(1)
-        seen = replace(nodes, visit_types=batch.visit_types.masked_fill(is_masked, MASKED_TYPE))
+        seen_types = batch.visit_types.masked_fill(is_masked, MASKED_TYPE)
         return MissingNodes(
-            keep_rows(seen, ~is_missing),
+            replace(keep_rows(nodes, ~is_missing), visit_types=seen_types),
             set_of_node[is_missing],
             nodes.tokens[is_missing],
             masked_sets,
             batch.visit_types[masked_sets],
         )
 
-    def hidden(self, missing_nodes: MissingNodes) -> dict[str, Tensor]:
+    def hidden_values(self, missing_nodes: MissingNodes) -> dict[str, Tensor]:
         """Return the codes of the missing nodes, and the masked types, if there are any to know."""
         types = {TYPES: missing_nodes.hidden_types} if self.config.visit_types else {}
         return {self.name: missing_nodes.hidden_tokens} | types
@@ -100,8 +100,9 @@ class MissingNodeGuesses(NodeObjective):
         vectors = encoder.missing_node(sets.index_select(0, missing_nodes.lacking_sets))
         sums = {self.name: loss_of_nodes(encoder, vectors, missing_nodes.hidden_tokens)}
         if encoder.visit_type is not None:
-            guesses = encoder.visit_type(sets.index_select(0, missing_nodes.masked_sets))
-            sums[TYPES] = F.cross_entropy(guesses, missing_nodes.hidden_types, reduction="sum")
+            logits = encoder.visit_type(sets.index_select(0, missing_nodes.masked_sets))
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            sums[TYPES] = F.cross_entropy(logits, missing_nodes.hidden_types, reduction="sum")
         return sums
 
     def start_at_shares(self, encoder: GtBehrt, examples: PretrainingExamples) -> None:

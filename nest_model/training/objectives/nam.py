@@ -58,7 +58,7 @@ class MaskedNodeGuesses(NodeObjective):
         masked_batch = replace(nodes, tokens=nodes.tokens.masked_fill(is_masked, MASK))
         return MaskedNodes(masked_batch, nodes.tokens, is_masked.nonzero().squeeze(1))
 
-    def hidden(self, masked_nodes: MaskedNodes) -> dict[str, Tensor]:
+    def hidden_values(self, masked_nodes: MaskedNodes) -> dict[str, Tensor]:
         """Return the codes of the masked nodes."""
         return {self.name: masked_nodes.hidden_tokens}
 

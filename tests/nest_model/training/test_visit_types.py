@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from nest_model.config import ModelConfig
+from nest_model.data.context import model_context
 from nest_model.data.packed import pack
 from nest_model.data.selection import whole_subjects
 from nest_model.data.seqsets import SeqSets
@@ -131,6 +132,20 @@ def test_without_types_none_is_joined_or_guessed_and_it_says_so(world, tmp_path,
     assert "it is told the day of the year and no type: none was guessed either." in readme
     sentence = "GT-BEHRT learns without types of visit: the shards have none that 11 training patients have."
     assert (sentence in caplog.text) == (case == "no types")
+
+
+def test_shards_without_the_types_that_a_model_knows_are_read_with_a_warning(tmp_path, caplog):
+    with_types, without = (
+        patients(tmp_path / name, [[kind]], train=1).seqsets for name, kind in (("a", "URGENT"), ("b", None))
+    )
+    config = ModelConfig.preset("tiny", 10, system="gt_behrt", visit_types=("ELECTIVE", "URGENT"))
+    selection = whole_subjects(with_types, np.arange(1))
+    model_context(with_types, selection, config)
+    model_context(without, selection, replace(config, visit_types=()))
+    assert not caplog.text
+    cut, _ = model_context(without, selection, config)
+    assert "the shards have none of the 2 types of visit that the model was trained with" in caplog.text
+    assert len(cut) == 1
 
 
 def test_a_type_that_a_sets_codes_tell_is_learnt(world, tmp_path):
