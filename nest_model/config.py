@@ -76,10 +76,8 @@ class ModelConfig:
     # an ablation of a task: its earlier sets trade their contents, drawn with this seed; see data/context.py
     shuffle_seed: int | None = None
 
-    # what GT-BEHRT is told of a set beside its codes, number and days
-    visit_types: tuple[
-        str, ...
-    ] = ()  # admission types it knows, as training patients have them; all others count as none
+    # what GT-BEHRT is told of a set beside its codes, number and days; admission types that it does not know are none
+    visit_types: tuple[str, ...] = ()
     day_of_year: bool = False
 
     shortcuts: Shortcuts = Shortcuts()

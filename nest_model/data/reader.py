@@ -34,10 +34,9 @@ _SETS_AT_A_TIME = 1_024
 class Shards:
     """All shards of a folder, concatenated."""
 
-    columns: dict[
-        str, np.ndarray
-    ]  # lists flattened, with `event_offsets`; admission types are numbers of their names
-    admission_types: tuple[str, ...]  # their names
+    # lists flattened, with `event_offsets`; `admission_type` is a place in `admission_types`, or NO_TYPE
+    columns: dict[str, np.ndarray]
+    admission_types: tuple[str, ...]
     vocab_sha256: str
     names: tuple[str, ...]  # file names, in order
     offsets: tuple[int, ...]  # [shards + 1] in sets

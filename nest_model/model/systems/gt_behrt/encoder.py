@@ -152,9 +152,8 @@ class GtBehrt(KindAwareEncoder):
     depends_on = frozenset({"days", "visit_types", "days_of_year"})
     unused_in_tasks = ("missing_node.", "visit_type.")
     edge_types: Tensor  # i64 [kinds, kinds]
-    visit_type_embedding: (
-        nn.Embedding | None
-    )  # [types + 2, node width], at the end [MASK] and a set without a type
+    # [types + 2, node width]; after the types come [MASK] and a set without a type
+    visit_type_embedding: nn.Embedding | None
     visit_type: nn.Linear | None  # of a set's row in BERT, to the types
 
     def __init__(self, config: ModelConfig) -> None:
