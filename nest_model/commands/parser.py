@@ -200,7 +200,7 @@ def parser() -> argparse.ArgumentParser:
     _paths(few_shot, "pretrained", "labels", "seqset", "vocab", "out")
     few_shot.add_argument(
         "--systems",
-        type=lambda names: names.split(","),
+        type=_names,
         default=["frozen", "lightgbm", "logistic"],
         help="models, separated by commas: frozen (NEST, frozen), lightgbm, logistic, nest (NEST fine-tuned on every "
         "draw, which takes a training each) (default: frozen,lightgbm,logistic)",
@@ -271,7 +271,7 @@ def parser() -> argparse.ArgumentParser:
     _paths(report, "root", "out")
     report.add_argument(
         "--cohorts",
-        type=lambda names: names.split(","),
+        type=_names,
         required=True,
         help="names of the cohorts, separated by commas",
     )
@@ -290,13 +290,15 @@ def parser() -> argparse.ArgumentParser:
         commands, "evidence", _evidence, "write a page on the paper's systems and ablations on some cohorts"
     )
     _paths(evidence, "root", "out")
-    for name, text in (("rows", "rows of the table"), ("tasks", "cohorts")):
-        evidence.add_argument(
-            f"--{name}",
-            type=lambda names: names.split(","),
-            required=True,
-            help=f"names of the {text}, separated by commas",
-        )
+    evidence.add_argument(
+        "--rows", type=_names, required=True, help="names of the rows of the table, separated by commas"
+    )
+    evidence.add_argument(
+        "--tasks",
+        type=_names,
+        default=[],
+        help="names of the cohorts, separated by commas; none: rows that need no cohort",
+    )
 
     cohort_report = _command(
         commands, "cohort-report", _cohort_report, "write a page on the models of one cohort"
@@ -434,6 +436,11 @@ def _next_basket_questions(command: argparse.ArgumentParser) -> None:
         default="given",
         help="day of the basket asked for: given (the default) by the data, or expected from the user's median gap",
     )
+
+
+def _names(text: str) -> list[str]:
+    """Return the names in a list with commas; an empty text has none."""
+    return [name for name in text.split(",") if name]
 
 
 def _command(

@@ -304,7 +304,19 @@ def best_lists(metrics: Mapping[str, Any]) -> list[str]:
     words = ", ".join(
         f"{title} {value:.3f}" for title, value in sorted(bests.items(), key=lambda item: -item[1])
     )
-    return [f"NDCG@10 of the lists for masked sets, each where it is highest: {words}."]
+    text = f"NDCG@10 of the lists for masked sets, each where it is highest: {words}"
+    levels = [
+        f"{guess_words[0].lower()}{guess_words[1:]} {level:.3f}"
+        for guess, guess_words in GUESS_TITLES.items()
+        if (level := _list_guesses(metrics).get(guess)) is not None
+    ]
+    return [f"{text}; without a model: {', '.join(levels)}." if levels else f"{text}."]
+
+
+def _list_guesses(metrics: Mapping[str, Any]) -> Mapping[str, float]:
+    """Return the NDCG@10 of the guesses without a model; empty if no pretraining of the study has them."""
+    pretrainings = [row["pretraining"].get("yardsticks", {}) for row in rows_of(metrics, "objectives")]
+    return next((guesses["val_ndcg_at_10"] for guesses in pretrainings if "val_ndcg_at_10" in guesses), {})
 
 
 PARTS = {

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+from nest_model.__main__ import main
 from nest_model.data.predictions import read_predictions
 from nest_model.evidence import results
 from nest_model.evidence.page import effort, markdown_rows, render, sentences, set_predictions, share_curves
@@ -91,9 +92,15 @@ def test_study_of_msm_stands_beside_guesses_and_needs_no_task(tmp_path, monkeypa
     assert lines["No model: constant list"]["Recall@10 by the set head"] == "0.111"
     assert sentences(metrics) == [
         "NDCG@10 of the lists for masked sets, each where it is highest: MLM alone 0.500, MLM + MSM 0.220, MSM alone "
-        "0.020."
+        "0.020; without a model: constant list 0.111, mixture with the patient's own sets 0.222."
     ]
     assert markdown_rows(metrics) == set_predictions(metrics)
+
+    names = ",".join(row.name for row in rows)
+    out = tmp_path / "out"
+    assert main(["evidence", f"--root={layout.root}", f"--rows={names}", "--tasks=", f"--out={out}"]) == 0
+    assert json.loads((out / "metrics.json").read_text())["rows"] == metrics["rows"]
+
     page = render(metrics)
     assert 'id="objectives"' in page
     assert 'id="scores"' not in page
