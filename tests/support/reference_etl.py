@@ -293,7 +293,7 @@ def commonest(counts: Counter) -> tuple[str, int]:
 
 
 def containing(stays: list[tuple], time: datetime) -> int | None:
-    return next((hadm for _, hadm, start, end, _ in stays if end is not None and start <= time <= end), None)
+    return next((hadm for _, hadm, start, end, *_ in stays if end is not None and start <= time <= end), None)
 
 
 def soon(stays: list[tuple], time: datetime) -> int | None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from pipelines.synthetic.catalog import Bools, Floats, Ints
 from pipelines.synthetic.draw import sigmoid
-from pipelines.synthetic.pcornet.risk import Risk
+from pipelines.synthetic.pcornet.risk import PlantedRisk
 
 CHILDREN_PER_BLOCK = 4_096
 FIRST_BIRTH, LAST_BIRTH = np.datetime64("1999-01-01"), np.datetime64("2024-12-31")
@@ -30,7 +30,7 @@ class Children:
     enter_age: Ints  # first day seen
     leave_age: Ints  # last day seen
     death_age: Ints  # NEVER if alive
-    asd_risk: Risk
+    asd_risk: PlantedRisk
     has_asd: Bools
 
     @property
@@ -53,7 +53,7 @@ def draw_children(count: int, condition_weights: Floats, rng: np.random.Generato
     likely = -4.0 + 0.9 * is_male + 1.0 * traits["premature"]
     traits["delay"] = rng.random(count) < sigmoid(likely + 1.6)
     asd_main = 0.9 * is_male + 1.0 * traits["premature"] + 3.4 * traits["delay"] + 0.4 * traits["complex"]
-    asd_risk = Risk.of(-6.2, asd_main, np.zeros(count))
+    asd_risk = PlantedRisk.of(-6.2, asd_main, np.zeros(count))
     enter = np.where(rng.random(count) < 0.62, 0, (rng.beta(0.8, 1.8, count) * 15 * YEAR)).astype(np.int64)
     days_seen = (rng.gamma(1.3, _STAY_YEARS / 1.3 * YEAR, count)).astype(np.int64)
     leave = np.minimum.reduce([enter + days_seen, end - birth, np.full(count, int(_LONGEST_YEARS * YEAR))])

@@ -5,7 +5,7 @@ import numpy as np
 from pipelines.synthetic.catalog import Floats, Ints
 from pipelines.synthetic.draw import expand_counts
 from pipelines.synthetic.pcornet.children import YEAR, Children
-from pipelines.synthetic.pcornet.risk import Risk
+from pipelines.synthetic.pcornet.risk import PlantedRisk
 
 _EVER = 0.42
 _SECOND_VISIT = 0.25  # within the same episode
@@ -14,7 +14,7 @@ _GAP_DAYS = (38.0, 420.0)  # mean days between episodes: in prone children, in o
 
 def draw_otitis(
     children: Children, sick_child: Ints, sick_minute: Ints, rng: np.random.Generator
-) -> tuple[Ints, Ints, Risk]:
+) -> tuple[Ints, Ints, PlantedRisk]:
     """Return child, minute and (for first visits) the risk of being prone to recurrence.
 
     It depends on smoke at home, prematurity, an early first episode and recorded earlier colds.
@@ -23,7 +23,7 @@ def draw_otitis(
     first = np.minimum((0.35 + rng.gamma(2.0, 0.55, len(child))), 6.0) * YEAR
     colds = _colds_before(children.count, child, first, sick_child, sick_minute)
     traits = 1.4 * children.traits["smoke"][child] + 1.1 * children.traits["premature"][child]
-    risk = Risk.of(-3.6, traits + 0.9 * (first < YEAR), 0.55 * np.minimum(colds, 5))
+    risk = PlantedRisk.of(-3.6, traits + 0.9 * (first < YEAR), 0.55 * np.minimum(colds, 5))
     prone = rng.random(len(child)) < risk.probability
     owner, number = expand_counts(
         1 + np.where(prone, 2 + rng.poisson(2.2, len(child)), rng.poisson(0.5, len(child)))

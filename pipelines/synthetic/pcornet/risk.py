@@ -11,7 +11,7 @@ from pipelines.synthetic.draw import sigmoid
 
 
 @dataclass(frozen=True)
-class Risk:
+class PlantedRisk:
     """The parts of the log-odds of N outcomes; NaN where none is drawn."""
 
     intercept: Floats

@@ -8,7 +8,7 @@ from pipelines.synthetic.catalog import Bools, Floats, Ints
 from pipelines.synthetic.draw import expand_counts, running_sum, sigmoid
 from pipelines.synthetic.pcornet.children import NEVER, YEAR, Children
 from pipelines.synthetic.pcornet.otitis import draw_otitis
-from pipelines.synthetic.pcornet.risk import Risk
+from pipelines.synthetic.pcornet.risk import PlantedRisk
 
 REASONS = ("BIRTH", "WELL", "SICK", "AOM", "ASD", "DOUBT", "CHRONIC", "ED", "STAY")
 REASON = {name: index for index, name in enumerate(REASONS)}
@@ -29,7 +29,7 @@ class Visits:
     reason: Ints
     start: Ints
     end: Ints
-    risk: Risk  # STAY: of a return within 30 days; first AOM: of recurrence; else none
+    risk: PlantedRisk  # STAY: of a return within 30 days; first AOM: of recurrence; else none
 
     @property
     def count(self) -> int:
@@ -60,11 +60,11 @@ def draw_visits(children: Children, rng: np.random.Generator) -> Visits:
 
 
 def _visits(
-    reason: str, child: Ints, minute: Ints, risk: Risk | None = None, *, rng: np.random.Generator
+    reason: str, child: Ints, minute: Ints, risk: PlantedRisk | None = None, *, rng: np.random.Generator
 ) -> Visits:
     kind = np.full(len(child), REASON[reason])
     length = rng.integers(15, 60, len(child)) if reason != "ED" else rng.integers(90, 420, len(child))
-    return Visits(child, kind, minute, minute + length, risk or Risk.none(len(child)))
+    return Visits(child, kind, minute, minute + length, risk or PlantedRisk.none(len(child)))
 
 
 def _office_minute(age_day: Floats | Ints, rng: np.random.Generator) -> Ints:
@@ -87,7 +87,7 @@ def _birth_stays(children: Children, rng: np.random.Generator) -> Visits:
     length = ((days + rng.uniform(0.5, 1.5, len(child))) * 1440).astype(np.int64)
     start = children.birth_clock[child]
     reason = np.full(len(child), REASON["BIRTH"])
-    return Visits(child, reason, start, start + length, Risk.none(len(child)))
+    return Visits(child, reason, start, start + length, PlantedRisk.none(len(child)))
 
 
 def _autism_visits(children: Children, rng: np.random.Generator) -> Visits:
@@ -140,10 +140,10 @@ def _stays(children: Children, rng: np.random.Generator) -> Visits:
 def _stay(child: Ints, start: Ints, rng: np.random.Generator) -> Visits:
     length = (rng.lognormal(0.9, 0.8, len(child)) * 1440).astype(np.int64) + 360
     reason = np.full(len(child), REASON["STAY"])
-    return Visits(child, reason, start, start + length, Risk.none(len(child)))
+    return Visits(child, reason, start, start + length, PlantedRisk.none(len(child)))
 
 
-def _risk_of_return(children: Children, stays: Visits) -> Risk:
+def _risk_of_return(children: Children, stays: Visits) -> PlantedRisk:
     """Return [stays]: depends on a complex condition, the length of stay, and stays in the last half year."""
     ordinal = _ordinal(stays.child)
     total = running_sum(np.ones(stays.count), ordinal)
@@ -153,7 +153,7 @@ def _risk_of_return(children: Children, stays: Visits) -> Risk:
         recent[rows] += stays.start[rows] - stays.end[rows - lag] < 180 * 1440
     days = (stays.end - stays.start) / 1440
     main = 1.5 * children.traits["complex"][stays.child] + 0.8 * (days > 5)
-    return Risk.of(-2.0, main, 0.9 * recent)
+    return PlantedRisk.of(-2.0, main, 0.9 * recent)
 
 
 def _returns(children: Children, stays: Visits, rng: np.random.Generator) -> Visits:
@@ -169,7 +169,7 @@ def _returns(children: Children, stays: Visits, rng: np.random.Generator) -> Vis
 
 def _concat(parts: list[Visits]) -> Visits:
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
-    return Visits(**columns, risk=Risk.concat([part.risk for part in parts]))
+    return Visits(**columns, risk=PlantedRisk.concat([part.risk for part in parts]))
 
 
 def _take(visits: Visits, rows: Ints | Bools) -> Visits:
