@@ -1,4 +1,4 @@
-"""The flag `--out` of a benchmark: a folder it may write to, which is known before its hours of work."""
+"""The flag `--out` of a benchmark: a folder with somebody else's files is refused before the hours of work."""
 
 import argparse
 from pathlib import Path

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,14 +104,23 @@ def run(
         return None
     features = features[:, columns]
     grid = grid_of(table.task.label_type, bagging=counts == "windows")
-    run_key = _run_key(table, features, [counts, grid, seed, key])
+    column_names = [names[column] for column in columns]
+    settings = [
+        column_names,
+        seqsets.vocab_sha256,
+        COMMON | OBJECTIVES[table.task.label_type],
+        grid,
+        seed,
+        key,
+    ]
+    run_key = _run_key(table, features, settings)
     if skip_finished and (content := finished_metrics(out, run_key, _outputs(out, predictions))):
         log.info("%s: seed %d is already fitted", table.task.cohort, seed)
         result = _result(content)
         telemetry.result(result)
         return result
     model = fit(table, features, grid=grid, seed=seed, telemetry=telemetry)
-    shown_names = _shown_names([names[column] for column in columns], table, features)
+    shown_names = _shown_names(column_names, table, features)
     description: dict[str, Any] = {
         "columns": shown_names + (["interval"] if table.task.label_type == "time" else []),
         "training_rows": suppress_count(int((table.split == "train").sum())),
@@ -135,10 +145,11 @@ def run(
 
 
 def _run_key(table: Labels, features: sparse.csr_matrix, settings: Sequence[Any]) -> str:
-    """Return a hash of all that a fit depends on: features, labels, splits and settings."""
-    digest = hashlib.sha256(json.dumps([*settings, table.task.model_dump(mode="json")]).encode())
-    columns = (features.data, features.indices, features.indptr, table.subject_id, table.encounter_id)
-    for column in columns:
+    """Return a hash of all that a fit and its files depend on: features, labels, splits, settings, LightGBM itself."""
+    of_task = [version("lightgbm"), table.task.model_dump(mode="json")]
+    digest = hashlib.sha256(json.dumps([*settings, *of_task]).encode())
+    counts = (features.data, features.indices, features.indptr)
+    for column in (*counts, table.subject_id, table.encounter_id, table.predict_at_us):
         digest.update(np.ascontiguousarray(column).view(np.uint8).data)
     outcomes = [] if table.label is None else table.label.to_pylist()
     digest.update(json.dumps([table.split.tolist(), outcomes], default=str).encode())

@@ -120,7 +120,7 @@ def parser() -> argparse.ArgumentParser:
     lightgbm.add_argument(
         "--key",
         default="",
-        help="key of the inputs and code; of several seeds those fitted with another are not kept",
+        help="key of the inputs and code; of several seeds those fitted with another key are fitted again",
     )
     _seeds(lightgbm)
 

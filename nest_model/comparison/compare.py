@@ -9,7 +9,7 @@ from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import SPLIT, Score, combine
 from nest_model.evaluation.metrics import score as score_predictions
 from nest_model.evidence.statistics import bootstrap_p
-from nest_model.report.metric_words import metric_names
+from nest_model.report.metric_words import metric_names, without_arrow
 from nest_model.report.table import interval
 from schemas.markdown import markdown_table
 
@@ -112,7 +112,9 @@ def score_rows(comparison: Mapping[str, Any]) -> list[dict[str, str]]:
         for metric, name in comparison["metrics"].items():
             less = cell.get("less_first", {}).get(metric)
             row[name] = interval(cell[metric]) if metric in cell else "–"
-            row[f"{name[:-2]} less the first's"] = cell.get("note", "–") if less is None else _words(less)
+            row[f"{without_arrow(name)} less the first's"] = (
+                cell.get("note", "–") if less is None else _words(less)
+            )
         rows.append(row)
     return rows
 

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from nest_model.comparison.compare import score_rows, validation_rows
 from nest_model.evidence import pictures
 from nest_model.report import figures
+from nest_model.report.metric_words import without_arrow
 from nest_model.report.page import template
 from nest_model.report.training_curves import series
 
@@ -60,6 +61,6 @@ def _intervals(comparison: Mapping[str, Any]) -> dict[str, Figure]:
         ):
             rows = [{"name": run, "title": run} for run in cells_with_score]
             figure_by_title[name] = pictures.scores(
-                [task], rows, metric=metric, words=f"{name[:-2]}, 95 % interval over patients"
+                [task], rows, metric=metric, words=f"{without_arrow(name)}, 95 % interval over patients"
             )
     return figure_by_title

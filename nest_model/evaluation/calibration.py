@@ -1,11 +1,17 @@
 """The calibration slope: whether predicted risks are spread as widely as the outcomes are."""
 
 import numpy as np
+from scipy import sparse
 from scipy.special import expit, logit
 
 _EDGE = 1e-6  # log-odds of a probability of 0 or 1 are infinite
-_STEPS = 8  # of Newton's method, which doubles the digits in each
-_CONVERGED = 1e-4  # without which there is no slope: one outcome is missing, or predictions separate the two
+_GROUPS_PER_DEVIATION = (
+    1_024  # log-odds so near count as one, which changes a slope by less than a ten-thousandth
+)
+_STEPS = 60  # of Newton's method, which doubles the digits in each once it is near
+_LARGEST_STEP = 2.0  # in intercept and slope: a longer one may overshoot where the curve is flat
+_CONVERGED = 1e-7
+_STEEPEST = 50.0  # beyond it the predictions separate the outcomes, and the slope is infinite
 
 
 def slope(truth: np.ndarray, probability: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -19,34 +25,46 @@ def slope(truth: np.ndarray, probability: np.ndarray, weights: np.ndarray) -> np
         truth, probability: [rows]. weights: [resamples, rows].
     """
     log_odds = logit(probability.clip(_EDGE, 1 - _EDGE))
-    of_all = _newton(log_odds, truth, np.ones((1, len(truth))), np.zeros((1, 2)), 3 * _STEPS)
-    return _newton(log_odds, truth, weights, np.repeat(of_all, len(weights), axis=0), _STEPS)[:, 1]
+    if np.ptp(log_odds) == 0:
+        return np.full(len(weights), np.nan)
+    _, group, rows_of_group = np.unique(
+        np.rint(log_odds * (_GROUPS_PER_DEVIATION / log_odds.std())), return_inverse=True, return_counts=True
+    )
+    membership = sparse.csr_array((np.ones(len(group)), (np.arange(len(group)), group)))
+    mean_log_odds = (log_odds @ membership) / rows_of_group
+    of_all = _newton(mean_log_odds, (truth @ membership)[None], rows_of_group[None], np.zeros((1, 2)))
+    starts = np.repeat(np.nan_to_num(of_all), len(weights), axis=0)
+    return _newton(mean_log_odds, (weights * truth) @ membership, weights @ membership, starts)[:, 1]
 
 
-def _newton(
-    log_odds: np.ndarray, truth: np.ndarray, weights: np.ndarray, starts: np.ndarray, steps: int
-) -> np.ndarray:
-    """Return intercept and slope of greatest likelihood, [resamples, 2]; NaN where there are none."""
-    fits = starts.copy()
+def _newton(log_odds: np.ndarray, positive: np.ndarray, total: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return intercept and slope of greatest likelihood, [resamples, 2]; NaN where there are none.
+
+    Args:
+        log_odds: [groups]. positive, total: [resamples, groups], the weight with the outcome, and all of it.
+        starts: [resamples, 2].
+    """
+    fits, moving = starts.copy(), np.arange(len(total))
+    powers = np.column_stack([np.ones_like(log_odds), log_odds, log_odds**2])
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        for _ in range(steps):
-            expected = expit(fits[:, :1] + fits[:, 1:] * log_odds)
-            gap, information = weights * (truth - expected), weights * expected * (1 - expected)
-            gradient = np.column_stack([gap.sum(axis=1), gap @ log_odds])
-            ones, once, twice = information.sum(axis=1), information @ log_odds, information @ log_odds**2
+        for _ in range(_STEPS):
+            expected = expit(fits[moving, :1] + fits[moving, 1:] * log_odds)
+            gradient = (positive[moving] - total[moving] * expected) @ powers[:, :2]
+            ones, once, twice = ((total[moving] * expected * (1 - expected)) @ powers).T
             determinant = ones * twice - once**2
-            is_flat = determinant <= 1e-9 * ones * twice
-            move = (
-                np.column_stack(
-                    [
-                        twice * gradient[:, 0] - once * gradient[:, 1],
-                        ones * gradient[:, 1] - once * gradient[:, 0],
-                    ]
-                )
-                / np.where(is_flat, np.nan, determinant)[:, None]
+            steps = np.column_stack(
+                [
+                    twice * gradient[:, 0] - once * gradient[:, 1],
+                    ones * gradient[:, 1] - once * gradient[:, 0],
+                ]
             )
-            fits += move
-            largest = np.abs(move).max(axis=1, keepdims=True)
-            if not (largest > 1e-10).any():
+            steps /= determinant[:, None]
+            largest = np.abs(steps).max(axis=1)
+            fits[moving] += steps * np.minimum(1, _LARGEST_STEP / largest)[:, None]
+            is_lost = ~np.isfinite(largest) | (np.abs(fits[moving]) > _STEEPEST).any(axis=1)
+            fits[moving[is_lost]] = np.nan
+            moving = moving[~is_lost & (largest > _CONVERGED)]
+            if not len(moving):
                 break
-    return np.where(largest < _CONVERGED, fits, np.nan)
+    fits[moving] = np.nan
+    return fits

@@ -42,6 +42,9 @@ TOO_FEW_ROWS = f"withheld: under {SMALLEST_SHOWN} patients"
 
 BINS = 10
 
+LEAST_TAIL = 0.025
+"""The share of the resamples beyond an end of an interval: with more of them undefined, that end is unknown."""
+
 SPLIT = "test"
 
 
@@ -162,8 +165,8 @@ def score(
     if _fewest_patients(predictions, scorable) < MIN_PATIENTS:
         note = "too few patients with (or without) the outcome for an interval"
         scores = {
-            name: Score(seed_predictions.value, np.empty(0), note)
-            for name, seed_predictions in scores.items()
+            name: missing(one.note) if one.value is None else Score(one.value, np.empty(0), note)
+            for name, one in scores.items()
         }
     return scores
 
@@ -303,7 +306,10 @@ def _calibration_slope(predictions: Predictions, resamples: Resamples) -> Score:
     value = float(slope(np.ones((1, len(truth))))[0])
     if np.isnan(value):
         return missing("undefined: all predictions are the same, or they separate the outcomes")
-    return Score(value, resamples.apply(slope, predictions.subject_id))
+    samples = resamples.apply(slope, predictions.subject_id)
+    if np.isnan(samples).mean() > LEAST_TAIL:
+        return Score(value, np.empty(0), "too many resamples whose outcomes the predictions separate")
+    return Score(value, samples)
 
 
 def _without_bias(value: float, samples: np.ndarray) -> np.ndarray:

@@ -315,8 +315,8 @@ def best_lists(metrics: Mapping[str, Any]) -> list[str]:
 
 def _list_guesses(metrics: Mapping[str, Any]) -> Mapping[str, float]:
     """Return the NDCG@10 of the guesses without a model; empty if no pretraining of the study has them."""
-    pretrainings = [row["pretraining"].get("yardsticks", {}) for row in rows_of(metrics, "objectives")]
-    return next((guesses["val_ndcg_at_10"] for guesses in pretrainings if "val_ndcg_at_10" in guesses), {})
+    yardsticks = [row["pretraining"].get("yardsticks", {}) for row in rows_of(metrics, "objectives")]
+    return next((one["val_ndcg_at_10"] for one in yardsticks if "val_ndcg_at_10" in one), {})
 
 
 PARTS = {

@@ -18,8 +18,8 @@ from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.tables.planted import PARTS, PLANTED
 
-LEAST_PLANTED = 0.9
-"""Least share of rows with a planted risk; corrupted rows of a synthetic CDM can change the index encounter."""
+LEAST_PLANTED = 0.7
+"""Least share of rows with a planted risk: a return has none, and corrupted rows can change the index encounter."""
 
 _SUREST = 1e-6  # probabilities are clipped this far from 0 and 1, so that log-odds are finite
 

@@ -1,5 +1,6 @@
 """The fine-tuning task: learn a cohort's labels from the history that the leak guard allows."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -102,7 +103,11 @@ class FineTuning:
         yield from (
             array.tobytes() for array in (selection.first_set, selection.target_set, selection.event_offsets)
         )
-        for column in (self._seqsets.tokens, self._seqsets.hours):
+        seqsets = self._seqsets
+        yield json.dumps(seqsets.admission_types).encode()
+        for column in (seqsets.admission_type, seqsets.start_us, seqsets.end_us):
+            yield column[selection.sets].tobytes()
+        for column in (seqsets.tokens, seqsets.hours):
             for first in range(0, len(selection), _EXAMPLES_HASHED_AT_A_TIME):
                 examples = np.arange(first, min(first + _EXAMPLES_HASHED_AT_A_TIME, len(selection)))
                 yield selection.take(examples).values(column).tobytes()

@@ -174,7 +174,7 @@ class Pretraining:
             return []
         return [
             f"{systems()[encoder.system].title} reads the hours of a set's events, and in these shards all are 0: it "
-            "learns nothing of their order."
+            "learns nothing of the times inside a set."
         ]
 
     def compare_with_guesses(self, validation: Mapping[str, float]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ ENCOUNTERS = pa.schema(
         column(
             "admission_type",
             pa.string(),
-            "urgent, elective …, in the source's words, as known at the start",
+            "urgent, elective …, in the source's words",
             nullable=True,
         ),
     ],

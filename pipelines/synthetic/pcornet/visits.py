@@ -29,7 +29,8 @@ class Visits:
     reason: Ints
     start: Ints
     end: Ints
-    risk: PlantedRisk  # STAY: of a return within 30 days; first AOM: of recurrence; else none
+    # STAY that is no return: of a return within 30 days; first AOM: of recurrence; else none
+    risk: PlantedRisk
 
     @property
     def count(self) -> int:
@@ -55,7 +56,7 @@ def draw_visits(children: Children, rng: np.random.Generator) -> Visits:
     parts.append(_visits("AOM", *otitis, rng=rng))
     stays = _sort_visits(_stays(children, rng))
     stays = replace(stays, risk=_risk_of_return(children, stays))
-    parts += [stays, _returns(children, stays, rng)]
+    parts += [stays, _returns(stays, rng)]
     return _sort_visits(_clip_to_record(children, _concat(parts)))
 
 
@@ -156,13 +157,12 @@ def _risk_of_return(children: Children, stays: Visits) -> PlantedRisk:
     return PlantedRisk.of(-2.0, main, 0.9 * recent)
 
 
-def _returns(children: Children, stays: Visits, rng: np.random.Generator) -> Visits:
-    """Return the returns: half as emergency visits, half as another stay."""
+def _returns(stays: Visits, rng: np.random.Generator) -> Visits:
+    """Return the returns: half as emergency visits, half as another stay, after which no further return is drawn."""
     returning = np.flatnonzero(rng.random(stays.count) < stays.risk.probability)
     start = stays.end[returning] + rng.integers(600, (_RETURN_DAYS - 1) * 1440, len(returning))
     is_stay = rng.random(len(returning)) < 0.5
     readmissions = _stay(stays.child[returning][is_stay], start[is_stay], rng)
-    readmissions = replace(readmissions, risk=_risk_of_return(children, readmissions))
     ed = _visits("ED", stays.child[returning][~is_stay], start[~is_stay], rng=rng)
     return _concat([readmissions, ed])
 

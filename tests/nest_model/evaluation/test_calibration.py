@@ -20,17 +20,26 @@ def made(spread: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return rng.random(ROWS) < expit(log_odds), expit(spread * log_odds)
 
 
-@pytest.mark.parametrize("spread", [0.3, 1.0, 4.0])
-def test_slope_of_every_resample_is_that_of_a_logistic_regression(spread):
-    truth, probability = made(spread)
+def nearly_separated() -> tuple[np.ndarray, np.ndarray]:
+    """Return outcomes and probabilities of an AUROC near 1, with some overlap."""
+    rng = np.random.default_rng(2)
+    truth = np.arange(ROWS) % 8 == 0
+    return truth, expit(rng.normal(np.where(truth, 2.0, -2.0), 1.1))
+
+
+@pytest.mark.parametrize("case", [made(0.3), made(1.0), made(4.0), nearly_separated()])
+def test_slope_of_every_resample_is_that_of_a_logistic_regression(case):
+    truth, probability = case
     weights = np.random.default_rng(1).poisson(1, (20, ROWS)).astype(float)
     rows = logit(probability.clip(1e-6, 1 - 1e-6))[:, None]
     regressions = [
-        LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(rows, truth, sample_weight=weight)
+        LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000, solver="newton-cholesky").fit(
+            rows, truth, sample_weight=weight
+        )
         for weight in weights
     ]
     expected = [regression.coef_[0, 0] for regression in regressions]
-    assert slope(truth, probability, weights) == pytest.approx(expected, abs=1e-5)
+    assert slope(truth, probability, weights) == pytest.approx(expected, rel=1e-4)
 
 
 def test_true_risks_have_slope_one_and_their_squared_odds_one_half():
@@ -66,6 +75,18 @@ def test_probabilities_of_zero_and_one_are_clipped():
     truth, probability = made(1.0)
     probability[:2] = [0.0, 1.0]
     assert np.isfinite(slope(truth, probability, np.ones((1, ROWS)))).all()
+
+
+def test_slope_has_no_interval_where_many_resamples_are_separated():
+    """Their slopes are infinite: an interval of the others would end too low."""
+    truth = np.arange(60) % 2 == 0
+    probability = expit(np.where(truth, 2.0, -2.0) + np.linspace(-0.5, 0.5, 60))
+    probability[:2] = [0.3, 0.7]  # the only overlap
+    predictions = predictions_of(truth, probability)
+    value = score(predictions, Resamples.of(predictions.subject_id))["calibration_slope"].json()
+    assert value["value"] > 1
+    assert value["low"] is None
+    assert "separate" in value["note"]
 
 
 def test_score_of_a_yes_or_no_task_has_the_slope_with_its_interval():

@@ -187,9 +187,28 @@ def test_planted_parts_add_up_to_the_log_odds(cdm: Path):
     has_history = dict(truth.group_by("outcome").agg(pl.col("history").is_not_null().all()).iter_rows())
     assert has_history == {"recurrent_aom": True, "return_30d": True, "asd": False}
     aom = truth.filter(pl.col("outcome") == "recurrent_aom")
-    assert set(aom["history"].round(2)) <= {0.0, 0.55, 1.1, 1.65, 2.2, 2.75}
+    assert set(aom["history"].round(2)) == {0.0, 0.55, 1.1, 1.65, 2.2, 2.75}
+    stays = truth.filter(pl.col("outcome") == "return_30d")
+    assert set(stays["history"].round(2)) == {0.0, 0.9, 1.8}
+    assert set(stays["main"].round(2)) == {0.0, 0.8, 1.5, 2.3}
     by_smoke = dict(aom.group_by("smoke").agg(pl.col("main").mean()).iter_rows())
     assert by_smoke[True] - by_smoke[False] > 0.9, "smoke adds 1.4, where its code is not lost"
+
+
+def test_returns_come_as_often_as_planted_and_have_no_risk_of_their_own(cdm: Path):
+    """A return is a stay or an emergency visit within 30 days of a stay's end."""
+    stays = rows(
+        cdm,
+        "SELECT p.probability, exists(SELECT 1 FROM ENCOUNTER n WHERE n.PATID = p.PATID AND n.ENC_TYPE IN ('IP', 'EI', "
+        "'ED') AND n.ADMIT_DATE > e.DISCHARGE_DATE AND n.ADMIT_DATE <= e.DISCHARGE_DATE + INTERVAL 30 DAY) AS returns "
+        "FROM PLANTED p JOIN ENCOUNTER e USING (ENCOUNTERID) WHERE p.outcome = 'return_30d' "
+        "AND e.DISCHARGE_DATE IS NOT NULL",
+    )
+    likely = stays.with_columns(is_likely=pl.col("probability") > stays["probability"].median())
+    for is_likely, planted, observed in (
+        likely.group_by("is_likely").agg(pl.col("probability").mean(), pl.col("returns").mean()).iter_rows()
+    ):
+        assert observed == pytest.approx(planted, abs=0.08), is_likely
 
 
 def hashes(folder: Path) -> dict[str, str]:
