@@ -265,15 +265,26 @@ def test_windows_are_learnt_from_beside_the_plain_counts(folder):
     assert names == ["mimic_made_up_lightgbm", "mimic_made_up_lightgbm_windows"]
 
 
-def test_bagging_makes_the_seeds_of_one_command_differ(folder):
-    folder, tokens = folder
+def write_noisy_labels(folder, tokens) -> list[bool]:
+    """Write and return labels that token 5 decides, a fifth of them turned over."""
     rng = np.random.default_rng(1)
     label = [(5 in row) ^ (rng.random() < 0.2) for row in tokens]
     write_labels(folder, label, "bool", ("false", "true"), SPLIT)
+    return label
+
+
+def windows_command(folder) -> list[str]:
+    """Return the command that fits on counts in windows, whose seeds differ."""
     paths = [f"--{name}={folder / name}" for name in ("seqset", "out")]
     files = [f"--{name}={folder / name}.parquet" for name in ("labels", "vocab", "predictions")]
+    return ["lightgbm", *paths, *files, "--counts=windows"]
 
-    assert main(["lightgbm", *paths, *files, "--counts=windows", "--seeds=1,2"]) == 0
+
+def test_bagging_makes_the_seeds_of_one_command_differ(folder):
+    folder, tokens = folder
+    write_noisy_labels(folder, tokens)
+
+    assert main([*windows_command(folder), "--seeds=1,2"]) == 0
 
     first, second = (
         read_predictions(file).probability
@@ -297,15 +308,11 @@ def test_bagging_makes_the_seeds_of_one_command_differ(folder):
 def test_seeds_that_were_fitted_are_kept_and_nothing_else(folder, caplog, change, num_fitted):
     """A command that was killed after two of three seeds fits the third alone when it is started again."""
     folder, tokens = folder
-    rng = np.random.default_rng(1)
-    label = [(5 in row) ^ (rng.random() < 0.2) for row in tokens]
-    write_labels(folder, label, "bool", ("false", "true"), SPLIT)
-    paths = [f"--{name}={folder / name}" for name in ("seqset", "out")]
-    files = [f"--{name}={folder / name}.parquet" for name in ("labels", "vocab", "predictions")]
-    command = ["lightgbm", *paths, *files, "--counts=windows"]
+    label, command = write_noisy_labels(folder, tokens), windows_command(folder)
     assert main([*command, "--seeds=1,2", "--key=a"]) == 0
     second = folder / "out" / "seeds" / "2"
-    kept = {path: path.stat().st_mtime_ns for path in (folder / "out" / "model.txt", second / "model.txt")}
+    boosters = (folder / "out" / "model.txt", second / "model.txt")
+    times_written = [booster.stat().st_mtime_ns for booster in boosters]
     match change:
         case "label":
             write_labels(folder, [not label[0], *label[1:]], "bool", ("false", "true"), SPLIT)
@@ -319,7 +326,7 @@ def test_seeds_that_were_fitted_are_kept_and_nothing_else(folder, caplog, change
 
     assert caplog.text.count("is already fitted") == 3 - num_fitted
     if change == "none":
-        assert {path: path.stat().st_mtime_ns for path in kept} == kept
+        assert [booster.stat().st_mtime_ns for booster in boosters] == times_written
     for seed, out in ((1, folder / "out"), (2, second), (3, folder / "out" / "seeds" / "3")):
         fresh = fit(folder, f"fresh_{seed}", seed, counts="windows")
         assert (out / "model.txt").read_bytes() == (fresh / "model.txt").read_bytes()

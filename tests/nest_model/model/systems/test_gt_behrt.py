@@ -245,9 +245,9 @@ def test_masked_types_are_not_seen_and_those_that_were_known_are_guessed(sizes, 
     corrupted_batch = lacking(batch, seed)
     is_masked = corrupted_batch.batch.visit_types == MASKED_TYPE
     assert torch.equal(corrupted_batch.batch.visit_types[~is_masked], batch.visit_types[~is_masked])
-    known = is_masked & (batch.visit_types != NO_TYPE)
-    assert torch.equal(corrupted_batch.masked_sets, known.nonzero().squeeze(1))
-    assert torch.equal(corrupted_batch.hidden_types, batch.visit_types[known])
+    is_guessed = is_masked & (batch.visit_types != NO_TYPE)
+    assert torch.equal(corrupted_batch.masked_sets, is_guessed.nonzero().squeeze(1))
+    assert torch.equal(corrupted_batch.hidden_types, batch.visit_types[is_guessed])
 
 
 def test_half_of_the_sets_have_their_type_masked_and_none_in_a_model_without_types():
