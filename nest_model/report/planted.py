@@ -18,8 +18,8 @@ from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.tables.planted import PARTS, PLANTED
 
-LEAST_PLANTED = 0.7
-"""Least share of rows with a planted risk: a return has none, and corrupted rows can change the index encounter."""
+LEAST_PLANTED = 0.9
+"""Least share of rows with a planted risk; corrupted rows of a synthetic CDM can change the index encounter."""
 
 _SUREST = 1e-6  # probabilities are clipped this far from 0 and 1, so that log-odds are finite
 
@@ -43,7 +43,7 @@ def planted_part_shares(
     """Return how much of each planted part each model uses, by model and part; a part that was not planted is left out.
 
     A model's log-odds are regressed on the log-odds that each part adds to the true risk: coefficient 1 is full use, 0
-    is none. Intervals resample patients.
+    is none. Rows whose outcome was never drawn have no parts and do not count. Intervals resample patients.
     """
     scores_by_model = {}
     for name, predictions in models.items():
@@ -51,10 +51,12 @@ def planted_part_shares(
         if risks is None:
             continue
         has_risk, rows = risks
-        parts = [part for part in PARTS if not rows[part].null_count]
+        parts = [part for part in PARTS if rows[part].null_count < len(rows)]
         if not parts:
             continue
         terms = np.column_stack([rows[part].to_numpy() for part in parts])
+        has_parts = np.isfinite(terms).all(axis=1)  # what can never happen has none
+        terms, has_risk = terms[has_parts], np.flatnonzero(has_risk)[has_parts]
         seed_scores = [
             _part_coefficients(seed_predictions, terms, seed)
             for seed_predictions in predictions.rows(has_risk).by_seed()

@@ -12,7 +12,7 @@ from pipelines.synthetic.draw import sigmoid
 
 @dataclass(frozen=True)
 class PlantedRisk:
-    """The parts of the log-odds of N outcomes; NaN where none is drawn."""
+    """The parts of the log-odds of N outcomes; NaN where none is planted. An intercept of −∞: it never happens."""
 
     intercept: Floats
     main: Floats  # of single codes, of an age and of the length of the stay

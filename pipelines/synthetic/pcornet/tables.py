@@ -185,11 +185,13 @@ def _types(reason: Ints, rng: np.random.Generator) -> pl.Series:
 def planted_risks(block: ChildBlock) -> pl.DataFrame:
     """Return PATID, ENCOUNTERID?, outcome, probability, main and history?: the risks as they were drawn, and parts.
 
-    The parts are of the log-odds. Earlier encounters add nothing to the risk of autism: it has no history.
+    The parts are of the log-odds, and a stay after which no return is drawn has none. Earlier encounters add nothing to
+    the risk of autism: it has no history.
     """
     visits, children = block.visits, block.children
     risk_visits = np.flatnonzero(~np.isnan(visits.risk.main))
     of_visits, of_children = visits.risk.take(risk_visits), children.asd_risk
+    is_possible = np.isfinite(of_visits.intercept)
     outcome = np.where(visits.reason[risk_visits] == REASON["AOM"], "recurrent_aom", "return_30d")
     by_visit = pl.DataFrame(
         {
@@ -197,8 +199,8 @@ def planted_risks(block: ChildBlock) -> pl.DataFrame:
             "ENCOUNTERID": block.encounter_ids[risk_visits],
             "outcome": pl.Series(outcome, dtype=pl.String),
             "probability": of_visits.probability,
-            "main": of_visits.main,
-            "history": of_visits.history,
+            "main": replace_where(pl.Series(of_visits.main), ~is_possible, None),
+            "history": replace_where(pl.Series(of_visits.history), ~is_possible, None),
         }
     )
     by_child = pl.DataFrame(

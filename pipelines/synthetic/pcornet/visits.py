@@ -29,8 +29,7 @@ class Visits:
     reason: Ints
     start: Ints
     end: Ints
-    # STAY that is no return: of a return within 30 days; first AOM: of recurrence; else none
-    risk: PlantedRisk
+    risk: PlantedRisk  # STAY: of a return within 30 days; first AOM: of recurrence; else none
 
     @property
     def count(self) -> int:
@@ -163,6 +162,8 @@ def _returns(stays: Visits, rng: np.random.Generator) -> Visits:
     start = stays.end[returning] + rng.integers(600, (_RETURN_DAYS - 1) * 1440, len(returning))
     is_stay = rng.random(len(returning)) < 0.5
     readmissions = _stay(stays.child[returning][is_stay], start[is_stay], rng)
+    nothing = np.zeros(readmissions.count)
+    readmissions = replace(readmissions, risk=PlantedRisk.of(-np.inf, nothing, nothing))
     ed = _visits("ED", stays.child[returning][~is_stay], start[~is_stay], rng=rng)
     return _concat([readmissions, ed])
 
