@@ -201,7 +201,8 @@ def test_returns_come_as_often_as_planted_and_none_is_drawn_after_a_return(cdm: 
         cdm,
         "SELECT p.probability, p.main, exists(SELECT 1 FROM ENCOUNTER n WHERE n.PATID = p.PATID AND n.ENC_TYPE "
         "IN ('IP', 'EI', 'ED') AND n.ADMIT_DATE > e.DISCHARGE_DATE "
-        "AND n.ADMIT_DATE <= e.DISCHARGE_DATE + INTERVAL 30 DAY) AS returns FROM PLANTED p JOIN ENCOUNTER e USING (ENCOUNTERID) WHERE p.outcome = 'return_30d' "
+        "AND n.ADMIT_DATE <= e.DISCHARGE_DATE + INTERVAL 30 DAY) AS returns "
+        "FROM PLANTED p JOIN ENCOUNTER e USING (ENCOUNTERID) WHERE p.outcome = 'return_30d' "
         "AND e.DISCHARGE_DATE IS NOT NULL",
     )
     is_possible = pl.col("probability") > 0
