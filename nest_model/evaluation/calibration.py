@@ -1,13 +1,9 @@
 """The calibration slope: whether predicted risks are spread as widely as the outcomes are."""
 
 import numpy as np
-from scipy import sparse
 from scipy.special import expit, logit
 
 _EDGE = 1e-6  # log-odds of a probability of 0 or 1 are infinite
-_GROUPS_PER_DEVIATION = (
-    1_024  # log-odds so near count as one, which changes a slope by less than a ten-thousandth
-)
 _STEPS = 60  # of Newton's method, which doubles the digits in each once it is near
 _LARGEST_STEP = 2.0  # in intercept and slope: a longer one may overshoot where the curve is flat
 _CONVERGED = 1e-7
@@ -27,30 +23,23 @@ def slope(truth: np.ndarray, probability: np.ndarray, weights: np.ndarray) -> np
     log_odds = logit(probability.clip(_EDGE, 1 - _EDGE))
     if np.ptp(log_odds) == 0:
         return np.full(len(weights), np.nan)
-    _, group, rows_of_group = np.unique(
-        np.rint(log_odds * (_GROUPS_PER_DEVIATION / log_odds.std())), return_inverse=True, return_counts=True
-    )
-    membership = sparse.csr_array((np.ones(len(group)), (np.arange(len(group)), group)))
-    mean_log_odds = (log_odds @ membership) / rows_of_group
-    of_all = _newton(mean_log_odds, (truth @ membership)[None], rows_of_group[None], np.zeros((1, 2)))
-    starts = np.repeat(np.nan_to_num(of_all), len(weights), axis=0)
-    return _newton(mean_log_odds, (weights * truth) @ membership, weights @ membership, starts)[:, 1]
+    of_all = _newton(log_odds, truth, np.ones((1, len(truth))), np.zeros((1, 2)))
+    return _newton(log_odds, truth, weights, np.repeat(np.nan_to_num(of_all), len(weights), axis=0))[:, 1]
 
 
-def _newton(log_odds: np.ndarray, positive: np.ndarray, total: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def _newton(log_odds: np.ndarray, truth: np.ndarray, weights: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Return intercept and slope of greatest likelihood, [resamples, 2]; NaN where there are none.
 
     Args:
-        log_odds: [groups]. positive, total: [resamples, groups], the weight with the outcome, and all of it.
-        starts: [resamples, 2].
+        log_odds, truth: [rows]. weights: [resamples, rows]. starts: [resamples, 2].
     """
-    fits, moving = starts.copy(), np.arange(len(total))
+    fits, moving = starts.copy(), np.arange(len(weights))
     powers = np.column_stack([np.ones_like(log_odds), log_odds, log_odds**2])
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         for _ in range(_STEPS):
             expected = expit(fits[moving, :1] + fits[moving, 1:] * log_odds)
-            gradient = (positive[moving] - total[moving] * expected) @ powers[:, :2]
-            ones, once, twice = ((total[moving] * expected * (1 - expected)) @ powers).T
+            gradient = (weights[moving] * (truth - expected)) @ powers[:, :2]
+            ones, once, twice = ((weights[moving] * expected * (1 - expected)) @ powers).T
             determinant = ones * twice - once**2
             steps = np.column_stack(
                 [

@@ -42,7 +42,7 @@ TOO_FEW_ROWS = f"withheld: under {SMALLEST_SHOWN} patients"
 
 BINS = 10
 
-LEAST_TAIL = 0.025
+TAIL_SHARE = 0.025
 """The share of the resamples beyond an end of an interval: with more of them undefined, that end is unknown."""
 
 SPLIT = "test"
@@ -307,7 +307,7 @@ def _calibration_slope(predictions: Predictions, resamples: Resamples) -> Score:
     if np.isnan(value):
         return missing("undefined: all predictions are the same, or they separate the outcomes")
     samples = resamples.apply(slope, predictions.subject_id)
-    if np.isnan(samples).mean() > LEAST_TAIL:
+    if np.isnan(samples).mean() > TAIL_SHARE:
         return Score(value, np.empty(0), "too many resamples whose outcomes the predictions separate")
     return Score(value, samples)
 
