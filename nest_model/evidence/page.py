@@ -244,7 +244,7 @@ def render(metrics: Mapping[str, Any]) -> str:
 
 ROWS_READ = {"cls": "at [CLS]", "mask": "at [MASK]", "head": "by the set head"}
 LIST_METRICS = {"recall": "Recall@10", "ndcg": "NDCG@10"}
-GUESS_TITLES = {"constant": "Constant list", "mixture": "Mixture with the patient's own sets"}
+GUESS_TITLES = {"constant": "constant list", "mixture": "mixture with the patient's own sets"}
 
 
 def set_predictions(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -271,7 +271,7 @@ def set_predictions(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
                     for name, value in levels.items()
                     for place in ROWS_READ
                 }
-                line = {"Pretrained by": f"No model: {words[0].lower()}{words[1:]}"}
+                line = {"Pretrained by": f"No model: {words}"}
                 guess_lines[guess] = line | _list_scores(everywhere) | {"Paper": "–"}
     return [*lines, *guess_lines.values()]
 
@@ -306,7 +306,7 @@ def best_lists(metrics: Mapping[str, Any]) -> list[str]:
     )
     text = f"NDCG@10 of the lists for masked sets, each where it is highest: {words}"
     levels = [
-        f"{guess_words[0].lower()}{guess_words[1:]} {level:.3f}"
+        f"{guess_words} {level:.3f}"
         for guess, guess_words in GUESS_TITLES.items()
         if (level := _list_guesses(metrics).get(guess)) is not None
     ]
