@@ -14,7 +14,7 @@ from assets.resources import Workspace
 from assets.runtime.materialize import with_clear_errors
 from nest_model.data.leak_guard import count_leaks
 from nest_model.training.guesses.judgement import Judgement
-from schemas.cards import StepCard
+from schemas.cards import StepCard, step_of
 from schemas.code_names import CodeNames
 from schemas.contract import read_table
 from schemas.expectations import TABLE_SUITES, Severity, Suite
@@ -258,12 +258,17 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(name=f"{asset}_checks", specs=specs, can_subset=True)
     @with_clear_errors
     def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
-        judgement = Judgement.read(workspace.experiment_layout(source).model(asset))
-        for name, sentences in (
-            ("learnt_more_than_a_constant", judgement.not_learnt),
-            ("can_be_judged", judgement.not_judged),
-            ("context_holds_half_the_events", judgement.events_left_out),
-        ):
+        layout = workspace.experiment_layout(source)
+        if failure := StepCard.read(layout.cards, step_of(asset, source)).failure:
+            findings = {spec.name: [f"the pretraining failed: {failure}"] for spec in specs}
+        else:
+            judgement = Judgement.read(layout.model(asset))
+            findings = {
+                "learnt_more_than_a_constant": judgement.not_learnt,
+                "can_be_judged": judgement.not_judged,
+                "context_holds_half_the_events": judgement.events_left_out,
+            }
+        for name, sentences in findings.items():
             result = dg.AssetCheckResult(
                 asset_key=asset,
                 check_name=name,

@@ -4,6 +4,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.runtime.step_cache import FAILURES_ARE_RESULTS
 from schemas.cards import COHORT_STEPS
 from schemas.sources import SourceSpec, sources
 
@@ -35,8 +36,9 @@ def chain_jobs(spec: SourceSpec) -> list[Job]:
             dg.AssetSelection.assets(f"{source}_evidence_page").upstream(),
             spec.evidence.about,
         )
+    tags = {"evidence": {FAILURES_ARE_RESULTS: "true"}}
     return [
-        dg.define_asset_job(f"{source}_{name}", selection, description=description)
+        dg.define_asset_job(f"{source}_{name}", selection, description=description, tags=tags.get(name))
         for name, (selection, description) in stretches.items()
     ]
 

@@ -15,3 +15,7 @@ class ContractError(NestError):
 
 class WriteError(NestError):
     """A file or folder cannot be written; the earlier one is unchanged."""
+
+
+class StoppedError(NestError):
+    """A command was asked to stop before it had a result."""

@@ -27,7 +27,7 @@ from assets.resources import Workspace
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
-from assets.runtime.step_cache import ALSO_READS, cached_step, step_key
+from assets.runtime.step_cache import ALSO_READS, FAILURES_ARE_RESULTS, cached_step, step_key
 from nest_model.data.predictions import (
     EARLIER,
     EARLIER_LABELS,
@@ -311,7 +311,14 @@ def _task_model(
         metrics = [result_card(event).metrics for event in events]
         return card.model_copy(update={"metrics": reduce(or_, [*metrics, train_more()], card.metrics)})
 
-    card = cached_step(layout, [out, report_folder], {**options, **training_flags}, make)
+    card = cached_step(
+        layout, [out, report_folder], {**options, **training_flags}, make,
+        failures_are_results=FAILURES_ARE_RESULTS in context.run.tags,
+    )  # fmt: skip
+    if card.failure:  # the folders may hold an earlier model
+        return dg.MaterializeResult(
+            metadata=metrics_metadata(card), data_version=dg.DataVersion(card.version)
+        )
     pictures = {
         **previews.training_previews(out),
         **previews.prediction_previews(predictions, model, thresholds),

@@ -1,7 +1,7 @@
 """Shared by the assets of models: the flags of a command, and its result as a card and as metadata."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,12 +10,10 @@ import dagster as dg
 import pyarrow.parquet as pq
 
 from assets.metadata import column_schema, page_metadata, pictures_metadata
-from assets.runtime.child_process import StoppedError
 from assets.runtime.code_version import code_version
 from assets.runtime.executor import TRAINING_TAG
 from nest_model.systems import PACKAGE, systems
-from schemas.cards import FAILED, StepCard
-from schemas.errors import NestError
+from schemas.cards import StepCard
 from schemas.io.verify import verified
 from schemas.markdown import markdown_table, without_front_matter
 from schemas.settings import Settings
@@ -84,21 +82,6 @@ def result_card(event: dict[str, Any]) -> StepCard:
         metrics=metrics,
         warnings=[f"not trainable: {reason}"] if reason else [],
     )
-
-
-def or_reason(make: Callable[[], StepCard]) -> Callable[[], StepCard]:
-    """Return a step that, where it fails, has a card with the reason; a request to stop still ends the run."""
-
-    def attempt() -> StepCard:
-        try:
-            return make()
-        except StoppedError:
-            raise
-        except NestError as error:
-            dg.AssetExecutionContext.get().log.error(str(error))
-            return StepCard(step="model", contract="model/1", warnings=[f"{FAILED}{error}"])
-
-    return attempt
 
 
 def comparison_metadata(page: ModuleType, out: Path) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from assets.models.common import (
     flags,
     metrics_metadata,
     model_folder_metadata,
-    or_reason,
     predictions_metadata,
     pretraining_code,
     result_card,
@@ -31,7 +30,7 @@ from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import ALSO_READS, ONLY_AFTER, cached_step, step_key
 from nest_model.evidence.rows import EvidenceAssets, EvidenceRow, all_rows, clashes
 from nest_model.options import FineTuningOptions, preset_for
-from schemas.cards import FAILED, StepCard, step_of
+from schemas.cards import StepCard, step_of
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
@@ -235,17 +234,9 @@ def _make_cell(
     options |= seed_flags(settings)
 
     def make() -> StepCard:
-        if row.system is not None:
-            failure = StepCard.read(
-                layout.cards, step_of(EvidenceAssets(source).pretrained(row), source)
-            ).failure
-            if failure:
-                return StepCard(
-                    step="model", contract="model/1", warnings=[f"{FAILED}its pretraining failed: {failure}"]
-                )
         return result_card(run_nest_model(context, pipes, out, command, *flags({**options, **paths})))
 
-    return cached_step(layout, [out, report], options, or_reason(make))
+    return cached_step(layout, [out, report], options, make, failures_are_results=True)
 
 
 def page_asset(

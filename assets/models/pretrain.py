@@ -13,7 +13,6 @@ from assets.models.common import (
     flags,
     metrics_metadata,
     model_folder_metadata,
-    or_reason,
     pretraining_code,
     result_card,
     seed_flags,
@@ -21,7 +20,7 @@ from assets.models.common import (
 from assets.resources import Workspace, has_gpu
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.materialize import with_clear_errors
-from assets.runtime.step_cache import ALSO_READS, cached_step, step_key
+from assets.runtime.step_cache import ALSO_READS, FAILURES_ARE_RESULTS, cached_step, step_key
 from nest_model.options import PretrainingOptions
 from nest_model.training.guesses import table as guesses
 from nest_model.training.guesses.judgement import Judgement
@@ -59,7 +58,10 @@ def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
         options = {"threads": 2, **flags_of_nest(workspace.settings, model)}
-        card = pretrain(context, workspace, pipes, source, f"{source}_nest", options)
+        card = pretrain(
+            context, workspace, pipes, source, f"{source}_nest", options,
+            failures_are_results=FAILURES_ARE_RESULTS in context.run.tags,
+        )  # fmt: skip
         return pretraining_result(workspace.experiment_layout(source).model(f"{source}_nest"), card)
 
     return nest
@@ -100,7 +102,7 @@ def pretrain(
     def make() -> StepCard:
         return result_card(run_nest_model(context, pipes, out, "pretrain", *flags(options | paths | key)))
 
-    return cached_step(layout, [out], options | gpu, or_reason(make) if failures_are_results else make)
+    return cached_step(layout, [out], options | gpu, make, failures_are_results=failures_are_results)
 
 
 def pretraining_result(model: Path, card: StepCard) -> dg.MaterializeResult[Any]:

@@ -96,8 +96,8 @@ def _page_asset(
         ready = [cohort for cohort in cohorts if not _missing_steps(layout, cohort)] or cohorts
         for cohort in sorted({*cohorts} - {*ready}):
             context.log.warning(
-                f"{cohort} is not on the page: {', '.join(_missing_steps(layout, cohort))} not made yet; run the job "
-                f"one_cohort_{cohort}."
+                f"{cohort} is not on the page: {', '.join(_missing_steps(layout, cohort))} not made yet or failed; "
+                f"run the job one_cohort_{cohort}."
             )
         out, options = layout.report(name), {**page_flags, "preset": workspace.settings.preset}
         if "cohorts" in options:
@@ -122,9 +122,14 @@ def _page_asset(
 
 
 def _missing_steps(layout: Layout, cohort: str) -> list[str]:
-    """Return the assets that a page on a cohort reads and that were not made yet."""
+    """Return the assets that a page on a cohort reads and that were not made yet, or failed."""
     steps = (f"{cohort}_{step}" for step in COHORT_STEPS if step != "report")
-    return [step for step in steps if not StepCard.path(cards_of(layout, step), step).exists()]
+    return [step for step in steps if not _is_made(layout, step)]
+
+
+def _is_made(layout: Layout, step: str) -> bool:
+    cards = cards_of(layout, step)
+    return StepCard.path(cards, step).exists() and StepCard.read(cards, step).failure is None
 
 
 def _finished_steps(layout: Layout, source: str) -> list[str]:

@@ -16,16 +16,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from assets.runtime.console import log_file
 from assets.runtime.growing_file import GrowingFile
-from schemas.errors import NestError
+from schemas.errors import NestError, StoppedError
 from schemas.io.progress import METRICS_MARK, format_metrics, metrics_line, progress_line
 from schemas.suppress import is_disclosing
 
 POLL_SECONDS = 1.0
 log = logging.getLogger("nest.child")
-
-
-class StoppedError(NestError):
-    """A command was asked to stop before it had a result."""
 
 
 def run_nest_model(

@@ -15,8 +15,8 @@ import dagster as dg
 
 from assets.object_store import StoredLayout
 from assets.runtime.experiments import cards_of, originals, take_over
-from schemas.cards import StepCard, asset_of, belongs_to_source, files_of, stamps_of, step_of
-from schemas.errors import ContractError
+from schemas.cards import FAILED, StepCard, asset_of, belongs_to_source, files_of, stamps_of, step_of
+from schemas.errors import ContractError, NestError, StoppedError
 from schemas.io.outputs import mark_all, read_mark
 from schemas.layout import Layout
 from schemas.suppress import disclosing
@@ -26,6 +26,8 @@ ALSO_READS = "nest/also_reads"
 """Metadata of an asset: what it reads beside its `deps`. All of it lies upstream of them, so the graph has no arrow."""
 ONLY_AFTER = "nest/only_after"
 """Metadata of an asset: those of its `deps` that it comes after and reads nothing of."""
+FAILURES_ARE_RESULTS = "nest/failures_are_results"
+"""Tag of a run in which a model that fails has a card with the reason, and the steps after it go on without it."""
 WITHOUT_SPLITS = {"subjects": "people"}
 """For a step that reads the patients but not their splits: a changed split does not redo it."""
 
@@ -39,6 +41,7 @@ def cached_step(
     source: Sequence[Path] = (),
     only: Mapping[str, str] = MappingProxyType({}),
     partial: bool = False,
+    failures_are_results: bool = False,
 ) -> StepCard:
     """Run the running asset's step if something changed, and return its card.
 
@@ -55,10 +58,12 @@ def cached_step(
         source: the `outputs` of the step `raw`, if this step reads those files.
         only: for each step of which one part is read, that part's name among the `hashes` of its card.
         partial: the step makes do with the inputs that are there.
+        failures_are_results: a step that fails has a card that says why, instead of ending the run; it is tried again
+            by the next run. A request to stop ends the run all the same.
 
     Raises:
-        ContractError: an input was not made yet, two inputs were made from different versions of a third, or the files
-            of the source have changed.
+        ContractError: an input was not made yet or failed, two inputs were made from different versions of a third, or
+            the files of the source have changed.
     """
     context = dg.AssetExecutionContext.get()
     step, dependencies = _step_and_dependencies(layout, reads, only, partial=partial)
@@ -92,8 +97,15 @@ def cached_step(
     inputs = [StepCard.read(cards_of(layout, name), name) for name in dependencies["inputs"]]
     # the step `raw` reads no card: its own card says whether the input is synthetic
     is_synthetic = bool(inputs) and all(card.synthetic for card in inputs)
+
+    def make_from_inputs() -> StepCard:
+        if not partial:
+            _refuse_failed(layout, inputs)
+        return make()
+
+    attempt = _or_reason(make_from_inputs) if failures_are_results else make_from_inputs
     with disclosing(is_synthetic):
-        new_card = make().model_copy(update={"step": step, **provenance, "key": key})
+        new_card = attempt().model_copy(update={"step": step, **provenance, "key": key})
     if step == RAW and new_card.synthetic:
         new_card = new_card.model_copy(update={"made_with": dict(reads)})
     if step != RAW:
@@ -101,6 +113,28 @@ def cached_step(
     if source and _external_stamps(layout, source) != source_stamps:
         _refuse_changed(layout)
     return _save(layout, new_card.sealed(_files(layout, outputs)), stamps=stamps)
+
+
+def _or_reason(make: Callable[[], StepCard]) -> Callable[[], StepCard]:
+    """Return a step that, where it fails, has a card with the reason; a request to stop still ends the run."""
+
+    def attempt() -> StepCard:
+        try:
+            return make()
+        except StoppedError:
+            raise
+        except NestError as error:
+            dg.AssetExecutionContext.get().log.error(str(error))
+            return StepCard(step="model", contract="model/1", warnings=[f"{FAILED}{error}"])
+
+    return attempt
+
+
+def _refuse_failed(layout: Layout, inputs: Iterable[StepCard]) -> None:
+    for card in inputs:
+        if card.failure:
+            asset = asset_of(card.step, layout.source)
+            raise ContractError(f"{asset} failed, materialize it again first: {card.failure}")
 
 
 def _taken_over(layout: Layout, step: str, key: str, outputs: Sequence[Path]) -> StepCard | None:

@@ -10,14 +10,14 @@ import pytest
 
 from assets.checks import evidence_check
 from assets.definitions import _built
-from assets.models import common, evidence, pretrain
+from assets.models import cohort_models, common, evidence, pretrain
 from assets.resources import Workspace
 from assets.runtime import code_version as code
-from assets.runtime.child_process import StoppedError
+from assets.runtime.step_cache import FAILURES_ARE_RESULTS
 from nest_model.evidence.rows import rows_by_name
 from nest_model.systems import systems
 from schemas.cards import StepCard
-from schemas.errors import NestError
+from schemas.errors import NestError, StoppedError
 from schemas.sources import EvidenceSpec
 from tests.support.commands import ROOT
 
@@ -35,9 +35,11 @@ def workspace(tmp_path: Path) -> Workspace:
     return workspace
 
 
-def materialize(workspace: Workspace, asset: dg.AssetsDefinition) -> dg.ExecuteInProcessResult:
+def materialize(
+    workspace: Workspace, asset: dg.AssetsDefinition, tags: dict[str, str] | None = None
+) -> dg.ExecuteInProcessResult:
     resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
-    return dg.materialize([asset], resources=resources, raise_on_error=False)
+    return dg.materialize([asset], resources=resources, raise_on_error=False, tags=tags)
 
 
 def run_with(monkeypatch: pytest.MonkeyPatch, outcome) -> list[tuple[str, ...]]:
@@ -50,7 +52,7 @@ def run_with(monkeypatch: pytest.MonkeyPatch, outcome) -> list[tuple[str, ...]]:
             raise outcome
         return outcome
 
-    for module in (evidence, pretrain):
+    for module in (evidence, pretrain, cohort_models):
         monkeypatch.setattr(module, "run_nest_model", fake_run)
     return commands
 
@@ -82,7 +84,43 @@ def test_a_cell_whose_pretraining_failed_says_so_and_trains_nothing(workspace, m
     assert materialize(workspace, evidence.cell_asset("mimic", ROW, TASK)).success
     assert not commands
     failure = StepCard.read(cards, "evidence_bert_mortality").failure
-    assert failure == "its pretraining failed: no room."
+    assert failure == "mimic_evidence_bert failed, materialize it again first: no room."
+
+
+OF_EVERY_COHORT = {
+    "nest": lambda: pretrain.pretraining_asset("mimic"),
+    f"{TASK}_nest": lambda: cohort_models.finetuning_asset("mimic", TASK),
+    f"{TASK}_lightgbm": lambda: cohort_models.lightgbm_asset("mimic", TASK),
+}
+
+
+@pytest.mark.parametrize("step", OF_EVERY_COHORT)
+def test_a_model_of_every_cohort_that_fails_ends_other_runs_than_the_evidence_s(step, workspace, monkeypatch):
+    asset, cards = OF_EVERY_COHORT[step](), workspace.layout("mimic").cards
+    StepCard(step="nest", contract="any/1", key="made", content="nest").write(cards)
+    run_with(monkeypatch, NestError("memory ran out."))
+    assert not materialize(workspace, asset).success
+    assert not StepCard.path(cards, step).exists()
+
+    (job,) = (job for job in _built().resolve_all_job_defs() if job.name == "mimic_evidence")
+    assert materialize(workspace, asset, tags=dict(job.tags)).success
+    assert StepCard.read(cards, step).failure == "memory ran out."
+
+    run_with(monkeypatch, StoppedError("stopped at epoch 1."))
+    assert not materialize(workspace, asset, tags=dict(job.tags)).success, "a request to stop ends the run"
+
+
+def test_what_reads_a_failed_pretraining_is_refused_and_trains_nothing(workspace, monkeypatch):
+    commands, cards = run_with(monkeypatch, {"metrics": {}}), workspace.layout("mimic").cards
+    StepCard(step="nest", contract="any/1", content="x", warnings=["failed: no room."]).write(cards)
+    finetuning = cohort_models.finetuning_asset("mimic", TASK)
+    result = materialize(workspace, finetuning)
+    assert "mimic_nest failed, materialize it again first: no room." in str(
+        result.failure_data_for_node(f"{TASK}_nest")
+    )
+    assert materialize(workspace, finetuning, tags={FAILURES_ARE_RESULTS: "true"}).success
+    assert StepCard.read(cards, f"{TASK}_nest").failure.startswith("mimic_nest failed")
+    assert not commands
 
 
 def test_a_pretraining_passes_its_system_and_the_run_s_options(workspace, monkeypatch):

@@ -10,6 +10,7 @@ from assets.models.pretrain import guesses_table
 from assets.resources import Workspace
 from nest_model.recipe import Recipe
 from nest_model.training.guesses.judgement import Judgement
+from schemas.cards import StepCard
 from tests.support.factories.world import make_world, pretrain_small, runtime
 
 UNTRAINED = Recipe(learning_rate=0.0, epochs=1, patience=1, examples_per_step=12)
@@ -21,7 +22,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     world = make_world(folder / "world", subjects=60)
     for source in ("mimic", "meds", "pcornet", "instacart"):
-        out = Workspace(data_dir=str(folder)).layout(source).model(f"{source}_nest")
+        layout = Workspace(data_dir=str(folder)).layout(source)
+        layout.cards.mkdir(parents=True)
+        StepCard(step="nest", contract="model/1", key="made", content="made").write(layout.cards)
+        out = layout.model(f"{source}_nest")
         model_flags = {
             "instacart": {"set_position": None, "max_sets": 1},
             "pcornet": {"set_position": None},
@@ -53,6 +57,15 @@ def test_model_no_better_than_a_constant_is_a_warning_with_the_loss(source, data
     assert " worse. " in check.description
     assert "docs/training.md" in check.description
     assert results["can_be_judged"].passed
+
+
+def test_a_failed_pretraining_is_a_warning_with_its_reason(tmp_path):
+    cards = Workspace(data_dir=str(tmp_path)).layout("mimic").cards
+    cards.mkdir(parents=True)
+    StepCard(step="nest", contract="model/1", content="x", warnings=["failed: memory ran out."]).write(cards)
+    for check in evaluations("mimic", tmp_path).values():
+        assert not check.passed
+        assert "the pretraining failed: memory ran out." in check.description
 
 
 def test_unjudgeable_pretraining_has_a_separate_check(data):

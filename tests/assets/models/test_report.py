@@ -13,7 +13,7 @@ from schemas.cohort import parse_cohort
 from schemas.errors import NestError
 from tests.support.commands import ROOT
 
-COHORT = "mimic_mortality"
+COHORT, OTHER = "mimic_mortality", "mimic_long_stay"
 FILE = ROOT / "assets" / "cohorts" / f"{COHORT}.yaml"
 
 
@@ -41,3 +41,29 @@ def test_pages_of_a_source_and_a_cohort_get_the_thresholds_of_the_file(
     of_source, of_cohort = thresholds
     assert json.loads(of_source) == {COHORT: [0.1, 0.25]}
     assert of_cohort == "0.1,0.25"
+
+
+def test_page_of_a_source_leaves_out_a_cohort_whose_model_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    workspace = Workspace(data_dir=str(tmp_path))
+    cards = workspace.layout("mimic").cards
+    cards.mkdir()
+    steps = ("nest", *(f"{cohort}_{step}" for cohort in (COHORT, OTHER) for step in COHORT_STEPS[:-1]))
+    for step in steps:
+        warnings = ["failed: memory ran out."] if step == f"{OTHER}_nest" else []
+        StepCard(step=step, contract="any/1", key="made", content=step, warnings=warnings).write(cards)
+    pages = []
+
+    def fake_run(context, pipes, out, command, *arguments):
+        pages.append(dict(zip(arguments[::2], arguments[1::2], strict=True))["--cohorts"])
+        raise NestError("enough")
+
+    monkeypatch.setattr(report, "run_nest_model", fake_run)
+    cohorts = [parse_cohort(FILE.with_name(f"{name}.yaml")) for name in (COHORT, OTHER)]
+    resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
+    dg.materialize([report.report_asset("mimic", cohorts)], resources=resources, raise_on_error=False)
+    dg.materialize(
+        [report.cohort_report_asset("mimic", cohorts[1])], resources=resources, raise_on_error=False
+    )
+    assert pages == [COHORT], "and the failed cohort's own page is refused"
