@@ -28,10 +28,18 @@ from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import ALSO_READS, ONLY_AFTER, cached_step, step_key
-from nest_model.evidence.rows import EvidenceAssets, EvidenceRow, all_rows, clashes
+from nest_model.evidence.rows import (
+    REFERENCE,
+    EvidenceAssets,
+    EvidenceRow,
+    ablated_tasks,
+    all_rows,
+    clashes,
+)
 from nest_model.options import FineTuningOptions, preset_for
 from schemas.cards import StepCard, step_of
-from schemas.errors import NestError
+from schemas.errors import NestError, StoppedError
+from schemas.io.outputs import remove_outputs
 from schemas.layout import Layout
 from schemas.settings import Settings
 from schemas.sources import EvidenceSpec, SourceSpec, sources
@@ -254,7 +262,9 @@ def page_asset(
         deps=sorted({*pretrainings, *cells}),
         group_name=f"{source}_evidence_page",
         kinds={"html"},
-        code_version=code_version("nest_model.evidence.report", *encoders, entry_point=COMMAND_LINE),
+        code_version=code_version(
+            "nest_model.evidence.report", "nest_model.commands.removals", *encoders, entry_point=COMMAND_LINE
+        ),
         description=f"{about} Each score has its interval, and stands beside the paper's own.",
         owners=RESEARCH_TEAM,
     )
@@ -269,6 +279,8 @@ def page_asset(
         contents = {"rows": ",".join(row.name for row in rows), "tasks": ",".join(tasks)}
 
         def make() -> StepCard:
+            if any(row.name == REFERENCE for row in rows):
+                _measure_removals(context, pipes, layout, source, tasks)
             arguments = flags({"root": layout.root, **contents})
             return result_card(run_nest_model(context, pipes, out, "evidence", *arguments))
 
@@ -278,3 +290,34 @@ def page_asset(
         )
 
     return evidence
+
+
+def _measure_removals(
+    context: dg.AssetExecutionContext,
+    pipes: dg.PipesSubprocessClient,
+    layout: Layout,
+    source: str,
+    tasks: Sequence[str],
+) -> None:
+    """Measure on each task of the ablations what NEST loses without parts of its input, where it has a model.
+
+    A measurement that fails is logged, and the page stands without it.
+    """
+    for task in ablated_tasks(tasks):
+        out, model = EvidenceAssets(source).removals(layout, task), f"{task}_nest"
+        remove_outputs(out / "removals.json")
+        card = StepCard.path(layout.cards, step_of(model, source))
+        if not card.exists() or StepCard.read(layout.cards, step_of(model, source)).warnings:
+            continue  # not made, failed or not trainable
+        arguments = {
+            "model": layout.model(model),
+            "labels": layout.labels(task),
+            "seqset": layout.seqset,
+            "threads": 2,  # the page is the last step
+        }
+        try:
+            run_nest_model(context, pipes, out, "removals", *flags(arguments))
+        except StoppedError:
+            raise
+        except NestError as error:
+            context.log.error(str(error))

@@ -11,10 +11,18 @@ from matplotlib.figure import Figure
 
 from nest_model.evidence import pictures
 from nest_model.evidence.paper import OBJECTIVES
-from nest_model.evidence.results import COMPARED, REFERENCE
+from nest_model.evidence.results import COMPARED
+from nest_model.evidence.rows import REFERENCE
 from nest_model.evidence.trainings import PRETRAINING
 from nest_model.report import attention, figures
-from nest_model.report.page import ATTENTION_ALT, attention_figures, data_figures, percent, template
+from nest_model.report.page import (
+    ATTENTION_ALT,
+    attention_figures,
+    data_figures,
+    percent,
+    removals_figure,
+    template,
+)
 from nest_model.report.table import interval
 from nest_model.training.guesses import table as guesses
 
@@ -228,6 +236,7 @@ def render(metrics: Mapping[str, Any]) -> str:
         pictures=figures_by_name,
         is_sure=is_sure,
         attention=attention,
+        removals=_removals(metrics),
         set_predictions=set_predictions(metrics),
         guesses=[
             {
@@ -240,6 +249,17 @@ def render(metrics: Mapping[str, Any]) -> str:
             if "validation" in (losses := row.get("pretraining", {}))
         ],
     )
+
+
+def _removals(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the title, content and drawing of what NEST loses on each task without parts of its input."""
+    losses = []
+    for task in metrics["tasks"].values():
+        if "removals" in task and (picture := removals_figure(task["removals"])):
+            alt = f"{task['title']}: AUROC and AP that NEST loses; the numbers are in the table below"
+            drawing = Markup(figures.svg(picture, alt=alt))
+            losses.append({"title": task["title"], "content": task["removals"], "picture": drawing})
+    return losses
 
 
 ROWS_READ = {"cls": "at [CLS]", "mask": "at [MASK]", "head": "by the set head"}

@@ -12,7 +12,7 @@ from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import SPLIT, Score, combine, score
 from nest_model.evidence.costs import Costs
 from nest_model.evidence.paper import PAPER
-from nest_model.evidence.rows import EvidenceAssets, EvidenceRow
+from nest_model.evidence.rows import REFERENCE, EvidenceAssets, EvidenceRow
 from nest_model.evidence.statistics import bootstrap_p, holm, seeds_p
 from nest_model.evidence.trainings import PRETRAINING, events_left_out, trials
 from nest_model.report.histograms import histograms
@@ -25,7 +25,6 @@ from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 from schemas.tables.labels import WITHOUT_CLASSES, read_task
 
-REFERENCE = "nest"
 FROZEN = "nest"
 """The row whose frozen encoder is scored too, for the curve over labels."""
 COMPARED = ("auroc", "average_precision")
@@ -148,6 +147,8 @@ def _task(layout: Layout, names: EvidenceAssets, rows: Sequence[EvidenceRow], ta
             scores = score(model, Resamples.of(model.subject_id), metrics=COMPARED)
             cell["frozen"] = {metric: scores[metric].json() for metric in COMPARED}
     first = next(iter(models.values()), None)
+    removals = names.removals(layout, task) / "removals.json"
+    is_measured = REFERENCE in models and is_written(removals)
     return {
         "title": title_of(task),
         "label_type": first.task.label_type if first else None,
@@ -156,6 +157,7 @@ def _task(layout: Layout, names: EvidenceAssets, rows: Sequence[EvidenceRow], ta
         "counts": counts_beside_attrition(layout, task, first) if first else {},
         "cells": cells,
         "reasons": reasons,
+        **({"removals": json.loads(verified(removals).read_text())} if is_measured else {}),
     }
 
 

@@ -7,6 +7,7 @@ cells of its own. A system that has a folder is a row.
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -14,14 +15,24 @@ from nest_model.config import PRESETS
 from nest_model.options import BLOCKS, FineTuningOptions, PretrainingOptions
 from nest_model.systems import systems
 from schemas.errors import NestError
+from schemas.layout import Layout
 from schemas.near_names import near_name
 
 Part = Literal["systems", "pretraining", "finetuning", "objectives", "labels", "patients"]
 """Which table of the page a row stands in: systems; ablations that are pretrained anew; ablations of the fine-tuning;
 objectives, which are judged without a task; models that learn from fewer labels, or pretrained on fewer patients."""
 
+REFERENCE = "nest"
+"""The row that all others are compared with."""
+
 ABLATED_ON = ("mimic_mortality", "mimic_readmission", "mimic_long_stay")
 """The cohorts of the paper's ablations."""
+
+
+def ablated_tasks(cohorts: Sequence[str]) -> list[str]:
+    """Return those of a page's cohorts on which ablations are judged: the paper's three, if any is there."""
+    return [name for name in cohorts if name in ABLATED_ON] or list(cohorts)
+
 
 OWN: Mapping[str, str] = MappingProxyType({})
 """The flags of a pretraining that differs by its system alone."""
@@ -67,11 +78,10 @@ class EvidenceRow:
         return self.part != "objectives"
 
     def tasks(self, cohorts: Sequence[str]) -> list[str]:
-        """Return those of a page's cohorts on which the row has cells: ablations on the paper's three, if there."""
-        cohorts_of_paper = [name for name in cohorts if name in ABLATED_ON]
+        """Return those of a page's cohorts on which the row has cells."""
         if not self.has_cells:
             return []
-        return list(cohorts) if self.part == "systems" or not cohorts_of_paper else cohorts_of_paper
+        return list(cohorts) if self.part == "systems" else ablated_tasks(cohorts)
 
     def pretraining_flags(self, flags_of_nest: Mapping[str, str], preset: str) -> dict[str, str]:
         """Return the flags of this row's pretraining: its own, and of NEST's those that mean something beside them.
@@ -115,6 +125,10 @@ class EvidenceAssets:
     """The assets of a source's evidence, which are also the folders of their models."""
 
     source: str
+
+    def removals(self, layout: Layout, task: str) -> Path:
+        """Return the folder of what NEST loses on a task without parts of its input."""
+        return layout.report(f"{self.source}_evidence") / "removals" / task
 
     def pretrained(self, row: EvidenceRow) -> str:
         """Return the asset of the pretraining a row starts from."""

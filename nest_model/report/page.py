@@ -97,7 +97,6 @@ def _common_variables(
         "rows": result_rows(metrics),
         "verdicts": verdicts(metrics),
         "recalibration_warnings": recalibration_warnings,
-        "removal_summary": removal_summary,
         "attention": attention,
         "labels": LABELS,
         "metric_names": metric_names,
@@ -125,7 +124,7 @@ def template(name: str, package: str = "nest_model.report", **filters: Callable[
     )
     environment.filters |= {"interval": interval, "number": number, "percent": percent, "plain": plain}
     environment.filters |= {"rounded": rounded, "as_percent": as_percent, "kind_in_words": kind_in_words}
-    environment.filters["with_noun"] = with_noun
+    environment.filters |= {"with_noun": with_noun, "removal_summary": removal_summary}
     environment.filters |= filters
     return environment.get_template(name)
 

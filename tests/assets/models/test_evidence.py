@@ -123,6 +123,19 @@ def test_what_reads_a_failed_pretraining_is_refused_and_trains_nothing(workspace
     assert not commands
 
 
+def test_the_page_is_written_where_removals_fail_and_measures_none_of_a_failed_model(workspace, monkeypatch):
+    cards, tasks = workspace.layout("mimic").cards, [TASK, "mimic_long_stay", "mimic_icd_category"]
+    for task in tasks:
+        warnings = ["failed: memory ran out."] if task == "mimic_long_stay" else []
+        StepCard(step=f"{task}_nest", contract="model/1", content=task, warnings=warnings).write(cards)
+    commands = run_with(monkeypatch, NestError("no room."))
+    rows = [rows_by_name()[name] for name in ("nest", "bert")]
+    materialize(workspace, evidence.page_asset("mimic", rows, tasks, "about"))
+    measured, page = commands
+    assert measured[:3] == ("removals", "--model", str(workspace.layout("mimic").model(f"{TASK}_nest")))
+    assert page[0] == "evidence"
+
+
 def test_a_pretraining_passes_its_system_and_the_run_s_options(workspace, monkeypatch):
     commands = run_with(monkeypatch, NestError("enough"))
     settings = Workspace(data_dir=workspace.data_dir, pretraining="epochs=3 msm_weight=0.5")

@@ -14,10 +14,12 @@ from nest_model.evidence.page import effort, markdown_rows, render, sentences, s
 from nest_model.evidence.report import write_evidence
 from nest_model.evidence.results import evidence
 from nest_model.evidence.rows import EvidenceAssets, rows_by_name
+from nest_model.report.looks import removals_path
 from nest_model.training.seeds import predictions_of_seed
 from nest_model.training.telemetry import Telemetry
 from schemas.cards import StepCard
 from schemas.errors import NestError
+from schemas.io.outputs import mark_all
 from tests.support.factories.predictions import COHORTS, write_layout, write_predictions
 
 ROWS = [rows_by_name()[name] for name in ("nest", "nest_mlm", "bert", "lightgbm")]
@@ -172,6 +174,28 @@ def test_a_failed_cell_has_its_reason_in_its_place_and_the_page_stands(layout):
     assert metrics["tasks"][TASK]["reasons"]["bert"] == "memory ran out."
     assert "bert" not in metrics["tasks"][TASK]["cells"]
     assert "memory ran out." in page
+
+
+def test_what_nest_loses_without_parts_of_its_input_stands_where_it_was_measured(layout):
+    page = render(evidence(layout, ROWS, [TASK]))
+    assert 'id="removals"' not in page
+    assert "what NEST loses without each kind of event was not measured" in page
+
+    file = EvidenceAssets("mimic").removals(layout, TASK) / "removals.json"
+    file.parent.mkdir(parents=True)
+    shutil.copy(removals_path(layout, TASK), file)
+    mark_all(file.parent)
+    metrics = evidence(layout, ROWS, [TASK])
+    page = render(metrics)
+    assert 'href="#removals"' in page
+    assert "NEST loses more AUROC without these than without as many random events: Laboratory values" in page
+
+    write_card(layout, f"{TASK}_nest", "failed: memory ran out.")  # the file is of an earlier model
+    try:
+        assert "removals" not in evidence(layout, ROWS, [TASK])["tasks"][TASK]
+    finally:
+        write_card(layout, f"{TASK}_nest")
+        shutil.rmtree(file.parent)
 
 
 def test_size_work_and_trials_stand_beside_the_score_and_what_was_not_learnt(layout):
