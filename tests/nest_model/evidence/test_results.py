@@ -188,7 +188,7 @@ def test_what_nest_loses_without_parts_of_its_input_stands_where_it_was_measured
     metrics = evidence(layout, ROWS, [TASK])
     page = render(metrics)
     assert 'href="#removals"' in page
-    assert "NEST loses more AUROC without these than without as many random events: Laboratory values" in page
+    assert "NEST loses more AUROC without these than without as many random events: Diagnoses, +0.040" in page
 
     write_card(layout, f"{TASK}_nest", "failed: memory ran out.")  # the file is of an earlier model
     try:
