@@ -314,6 +314,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="P,P,…",
         help="probabilities from which to count alerts (default: chosen on validation patients)",
     )
+    cohort_report.add_argument(
+        "--further",
+        nargs="+",
+        type=Path,
+        default=(),
+        metavar="MODEL",
+        help="folders of more models trained on the cohort, each with a row in every table of scores",
+    )
     return main_parser
 
 
@@ -843,10 +851,11 @@ def _report(*, stop: StopRequest, telemetry: Telemetry, **options: Any) -> None:
     write_report(telemetry=telemetry, **options)
 
 
-def _cohort_report(*, stop: StopRequest, telemetry: Telemetry, **options: Any) -> None:
+def _cohort_report(*, stop: StopRequest, telemetry: Telemetry, further: list[Path], **options: Any) -> None:
+    from nest_model.comparison.run_folders import predictions_by_name
     from nest_model.report import write_cohort_report
 
-    write_cohort_report(telemetry=telemetry, **options)
+    write_cohort_report(telemetry=telemetry, further=predictions_by_name(further), **options)
 
 
 def _evidence(*, stop: StopRequest, telemetry: Telemetry, **options: Any) -> None:

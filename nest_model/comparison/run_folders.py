@@ -46,17 +46,36 @@ def read_runs(folders: Sequence[Path], *, least: int = 2) -> list[Run]:
         least: how many there must be.
 
     Raises:
-        InputError: there are not two different folders, or one holds no model.
+        InputError: there are too few folders, one is named twice, or one holds no model.
     """
-    if len({folder.resolve() for folder in folders}) < max(least, len(folders)):
-        raise InputError("compare needs the folders of two models or more, each once.")
+    if len(folders) < least:
+        raise InputError("compare needs the folders of two models or more.")
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise InputError("the folder of a model is named twice; name each once.")
     names = short_names([folder.resolve() for folder in folders])
     return [_read(name, folder) for name, folder in zip(names, folders, strict=True)]
 
 
+def predictions_by_name(folders: Sequence[Path]) -> dict[str, Predictions]:
+    """Return the predictions of the models in these folders, named as `read_runs` names them.
+
+    Raises:
+        InputError: a folder is named twice, holds no model, or its predictions are elsewhere.
+    """
+    predictions = {}
+    for run in read_runs(folders, least=0):
+        if run.predictions is None:
+            raise InputError(
+                f"{run.folder}: there are no predictions in it or in its source's reports; `finetune` writes them to "
+                "`--predictions <that folder>/predictions.parquet`."
+            )
+        predictions[run.name] = run.predictions
+    return predictions
+
+
 def short_names(folders: Sequence[Path]) -> list[str]:
     """Return the last parts of each path, as many as tell the paths apart."""
-    for length in range(1, max(len(folder.parts) for folder in folders) + 1):
+    for length in range(1, max((len(folder.parts) for folder in folders), default=0) + 1):
         names = ["/".join(folder.parts[-length:]) for folder in folders]
         if len(set(names)) == len(names):
             return names
@@ -97,9 +116,10 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 def _predictions(folder: Path) -> Predictions | None:
-    """Return a run's predictions, with those of its further seeds: below it, or in its source's reports."""
+    """Return a run's predictions, with those of its further seeds: in it, below it, or in its source's reports."""
     real = folder.resolve()
     places = [
+        real,
         real / "predictions",
         real.parents[1] / "reports" / real.name if len(real.parents) > 1 else real,
     ]

@@ -14,7 +14,7 @@ from nest_model.evaluation.subgroups import attributes
 from nest_model.evaluation.thresholds import thresholds_from
 from nest_model.report.characteristics import characteristics
 from nest_model.report.periods import periods
-from nest_model.report.tasks import COMPARED, TaskResults, label_counts, predictions_path
+from nest_model.report.tasks import TaskResults, label_counts, predictions_path
 from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.suppress import WITHHELD
@@ -35,11 +35,7 @@ def cohort_details(
         content["characteristics"] = table
     if results.task is None or results.task.label_type not in ("bool", "class"):
         return content
-    pairs = {
-        name: _validation_and_test(layout, results.cohort, name)
-        for name in COMPARED
-        if name in results.models
-    }
+    pairs = {name: _validation_and_test(layout, results, name) for name in results.detailed}
     if results.is_binary:
         content["thresholds_by_user"] = bool(thresholds)
         if scores_by_period := periods(layout, results.cohort, results.models):
@@ -67,9 +63,12 @@ def cohort_details(
     return content
 
 
-def _validation_and_test(layout: Layout, cohort: str, model: str) -> tuple[Predictions, Predictions]:
+def _validation_and_test(layout: Layout, results: TaskResults, model: str) -> tuple[Predictions, Predictions]:
     """Return the predictions of a model's first seed."""
-    predictions = read_predictions(predictions_path(layout, cohort, model))
+    if model in results.further:
+        predictions = results.further[model].by_seed()[0]
+    else:
+        predictions = read_predictions(predictions_path(layout, results.cohort, model))
     return predictions.of("val"), predictions.of(SPLIT)
 
 

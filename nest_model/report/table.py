@@ -12,17 +12,27 @@ OTHER_LABELS = {
 }
 """The names of the models that are others for numbers and times."""
 
-LABELS = {
-    "nest": "NEST",
-    "probe": "NEST, frozen",
-    "without_pretraining": "NEST without pretraining",
-    "lightgbm": "LightGBM",
-    "logistic": "Logistic, previous stay",
-    "lightgbm_cut": "LightGBM, NEST's context",
-    "lightgbm_rollups": "LightGBM, roll-ups in windows",
-    "constant": "Training median (no model)",
-    "best": "Planted risk (upper bound)",
-}
+
+class ModelNames(dict[str, str]):
+    """The names of the models of a page; a further model, which a user named, has its own."""
+
+    def __missing__(self, model: str) -> str:
+        return model
+
+
+LABELS = ModelNames(
+    {
+        "nest": "NEST",
+        "probe": "NEST, frozen",
+        "without_pretraining": "NEST without pretraining",
+        "lightgbm": "LightGBM",
+        "logistic": "Logistic, previous stay",
+        "lightgbm_cut": "LightGBM, NEST's context",
+        "lightgbm_rollups": "LightGBM, roll-ups in windows",
+        "constant": "Training median (no model)",
+        "best": "Planted risk (upper bound)",
+    }
+)
 COMMON_LABEL_MODELS = ("lightgbm", *(name for name in YARDSTICKS if name != WITHOUT_PRETRAINING))
 """Models that score only a list task's commonest labels."""
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -81,10 +82,16 @@ class TaskResults:
     methods: dict[str, str]  # name of the map by model
     seeds: dict[str, int]  # number of seeds, for models with several
     cuts: dict[str, Cuts]  # bool task: where the page may count the test rows of each model
+    further: Mapping[str, Predictions]  # models that the caller named, with all splits
 
     @property
     def is_binary(self) -> bool:
         return self.task is not None and self.task.label_type == "bool"
+
+    @property
+    def detailed(self) -> list[str]:
+        """The models with subgroups and operating points."""
+        return [name for name in (*COMPARED, *self.further) if name in self.models]
 
     @property
     def subject_id(self) -> np.ndarray:
@@ -100,30 +107,41 @@ def title_of(cohort: str) -> str:
 
 
 def load_task(
-    layout: Layout, cohort: str, title: str | None = None, thresholds: Sequence[float] = ()
+    layout: Layout,
+    cohort: str,
+    title: str | None = None,
+    thresholds: Sequence[float] = (),
+    further: Mapping[str, Predictions] = MappingProxyType({}),
 ) -> TaskResults:
     """Read the models' predictions for a cohort's test rows, and the planted probabilities of these rows.
 
     Args:
         title: the cohort's title; None: it is made from the name.
         thresholds: the user's, for the operating points; empty: they are chosen on validation patients.
+        further: by name, the predictions of more models for all splits.
+
+    Raises:
+        InputError: a further model was not made from this cohort's labels, or has the name of another.
     """
+    _refuse_other_rows(layout, cohort, further)
     models: dict[str, Predictions] = {}
     recalibrated_models: dict[str, Predictions] = {}
     missing: dict[str, str] = {}
     methods: dict[str, str] = {}
     cuts: dict[str, Cuts] = {}
-    for name in MODELS:
-        path = predictions_path(layout, cohort, name)
-        if not is_written(path):
+    for name in (*MODELS, *further):
+        if name in further:
+            all_splits = further[name]
+        elif is_written(predictions_path(layout, cohort, name)):
+            all_splits = _read_all_seeds(layout, cohort, name)
+        else:
             missing |= _missing_reason(layout, cohort, name)
             continue
-        all_splits = _read_all_seeds(layout, cohort, name)
         models[name] = all_splits.of(SPLIT)
         if cuts_of_model := page_cuts(all_splits, thresholds):
             cuts[name] = cuts_of_model
         if (
-            name in RECALIBRATED_MODELS
+            name in (*RECALIBRATED_MODELS, *further)
             and all_splits.task.label_type == "bool"
             and (pair := _recalibrated(all_splits))
         ):
@@ -139,7 +157,7 @@ def load_task(
     common = {}
     if first_predictions and first_predictions.task.label_type == "list" and set(COMPARED) <= models.keys():
         labels = [name for name in models["lightgbm"].classes if name in models["nest"].classes]
-        common = {name: models[name].only(labels) for name in MODELS if name in models}
+        common = {name: models[name].only(labels) for name in models if {*labels} <= {*models[name].classes}}
     task = first_predictions.task if first_predictions else _task(layout, cohort)
     not_asked = tuple(name for name in MODELS if name not in models | missing)
     seeds = {
@@ -159,7 +177,24 @@ def load_task(
         methods,
         seeds,
         cuts,
+        further,
     )
+
+
+def _refuse_other_rows(layout: Layout, cohort: str, further: Mapping[str, Predictions]) -> None:
+    if not further:
+        return
+    labels = Labels.read(layout.labels(cohort))
+    for name, predictions in further.items():
+        if name in MODELS:
+            raise InputError(f"{name}: a model of the page has this name; rename the folder of yours.")
+        if predictions.task.cohort != cohort or not np.array_equal(
+            predictions.encounter_id[predictions.split == SPLIT], labels.encounter_id[labels.split == SPLIT]
+        ):
+            raise InputError(
+                f"{name}: its predictions are of {predictions.task.cohort}, not of today's test rows of {cohort}; "
+                "fine-tune it on the labels of this cohort."
+            )
 
 
 def _guess(layout: Layout, cohort: str, predictions: Predictions) -> Predictions:
@@ -308,8 +343,8 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
         withheld_groups = _withheld_groups(layout, results.cohort)
         content["subgroups"] = {
             name: _subgroups(layout, results.models[name], seed, withheld_groups)
-            for name in COMPARED
-            if name in results.models and len(results.models[name])
+            for name in results.detailed
+            if len(results.models[name])
         }
     texts = label_counts(layout, results.cohort)
     for part in (content, content.get("common", {}), content.get("recalibrated", {})):

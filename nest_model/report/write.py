@@ -16,6 +16,7 @@ from schemas.layout import Layout
 from schemas.suppress import disclosing
 
 if TYPE_CHECKING:
+    from nest_model.data.predictions import Predictions
     from nest_model.report.tasks import TaskResults
 
 log = logging.getLogger("nest")
@@ -96,14 +97,19 @@ def write_cohort_report(
     telemetry: Telemetry | None = None,
     titles: Mapping[str, str] = NO_TITLES,
     thresholds: Sequence[float] = (),
+    further: Mapping[str, "Predictions"] = MappingProxyType({}),
 ) -> None:
     """Write `out`/metrics.json, `out`/report.html and `out`/tripod_ai.md of one cohort, as `write_report` does.
 
     Args:
         thresholds: the probabilities at which operating points are measured; empty: chosen on validation patients.
+        further: by name, the predictions of more models, which have a row in every table of scores.
+
+    Raises:
+        InputError: a further model was not made from this cohort's labels, or has the name of another.
     """
     with disclosing(are_synthetic(Layout(root).of_source.cards)):
-        _write_cohort_report(root, cohort, out, preset, telemetry, titles.get(cohort), thresholds)
+        _write_cohort_report(root, cohort, out, preset, telemetry, titles.get(cohort), thresholds, further)
 
 
 def _write_cohort_report(
@@ -114,6 +120,7 @@ def _write_cohort_report(
     telemetry: Telemetry | None,
     title: str | None,
     thresholds: Sequence[float],
+    further: Mapping[str, "Predictions"],
 ) -> None:
     from nest_model.report.cohort_details import cohort_details
     from nest_model.report.data import run_card, splits
@@ -123,7 +130,7 @@ def _write_cohort_report(
     from nest_model.report.tripod import tripod_ai
 
     layout = Layout(root)
-    task, task_metrics = _load_and_score(layout, cohort, title, thresholds)
+    task, task_metrics = _load_and_score(layout, cohort, title, thresholds, further)
     metrics = {
         "preset": preset,
         "tasks": {cohort: task_metrics},
@@ -140,13 +147,17 @@ def _write_cohort_report(
 
 
 def _load_and_score(
-    layout: Layout, cohort: str, title: str | None, thresholds: Sequence[float] = ()
+    layout: Layout,
+    cohort: str,
+    title: str | None,
+    thresholds: Sequence[float] = (),
+    further: Mapping[str, "Predictions"] = MappingProxyType({}),
 ) -> tuple["TaskResults", dict[str, Any]]:
     """Return the predictions of a cohort's models, and their metrics."""
     from nest_model.report.looks import leak_audit, looks
     from nest_model.report.tasks import load_task, score_task
 
-    task = load_task(layout, cohort, title, thresholds)
+    task = load_task(layout, cohort, title, thresholds, further)
     task_metrics = score_task(layout, task, seed=SEED) | {"looks": looks(layout, cohort)}
     task_metrics["leak_audit"] = leak_audit(layout, cohort)
     log.info("%s: scored", cohort)

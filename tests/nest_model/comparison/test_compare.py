@@ -89,6 +89,8 @@ def test_validation_metrics_of_an_encoder_and_of_trees_share_a_column():
 
 def test_what_is_no_run_is_refused(root, tmp_path):
     with pytest.raises(InputError, match="folders of two models or more"):
+        nest_model.compare([root / "models" / "fast"])
+    with pytest.raises(InputError, match="named twice"):
         nest_model.compare([root / "models" / "fast"] * 2)
     with pytest.raises(InputError, match="holds no finished model"):
         nest_model.compare([root / "models" / "fast", tmp_path])

@@ -3,6 +3,7 @@
 import json
 import shutil
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nest_model.__main__ import main
+from nest_model.comparison.run_folders import predictions_by_name
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import earlier_predictions, read_predictions
 from nest_model.evaluation.subgroups import withheld_in_cells
@@ -25,6 +28,7 @@ from nest_model.report.tripod_answers import _sizes
 from schemas.cards import StepCard
 from schemas.cohort import parse_cohort
 from schemas.contract import read_table, write_table
+from schemas.errors import InputError
 from schemas.io.outputs import write_json
 from schemas.layout import Layout
 from schemas.suppress import WITHHELD, disclosing
@@ -341,6 +345,59 @@ def test_checklist_says_of_thresholds_and_models_what_the_run_did(page, tmp_path
     assert "table of characteristics" not in item(checklist, 16)
     assert "LightGBM" not in item(checklist, 12)
     assert "epoch 1 of 3" in item(checklist, 22)
+
+
+def further_model(layout: Layout, folder: Path) -> Path:
+    """Write a model's folder whose predictions are NEST's, and return it."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"system": "core_behrt"}))
+    (folder / "metrics.json").write_text("{}")
+    shutil.copy(predictions_path(layout, COHORT, "nest"), folder / "predictions.parquet")
+    return folder
+
+
+def test_a_further_model_has_a_row_in_every_table_of_scores(layout, tmp_path):
+    model = further_model(layout, tmp_path / "my_behrt")
+    command = ["cohort-report", f"--root={layout.root}", f"--cohort={COHORT}", "--preset=default"]
+    assert main([*command, f"--out={tmp_path / 'out'}", "--further", str(model)]) == 0
+
+    page = (tmp_path / "out" / "report.html").read_text()
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    task, details = metrics["tasks"][COHORT], metrics["details"]
+    for tables in (
+        task["models"],
+        task["recalibrated"]["models"],
+        task["subgroups"],
+        task["parts_read"],
+        details["operating_points"],
+        details["act_or_defer"],
+    ):
+        assert tables["my_behrt"] == tables["nest"], "its predictions are NEST's"
+    assert task["differences"]["my_behrt"]["auroc"]["value"] == 0
+    assert page.count("my_behrt") > 6
+
+
+def test_a_further_model_of_other_labels_or_without_predictions_is_refused(layout, tmp_path):
+    model = further_model(layout, tmp_path / "my_behrt")
+    all_predictions = read_predictions(model / "predictions.parquet")
+    fewer = all_predictions.rows(np.arange(len(all_predictions)) > 0)
+    for further, words in (
+        ({"nest": all_predictions}, "nest: a model of the page has this name"),
+        (
+            {"my_behrt": fewer.of("test").rows(np.arange(len(fewer.of("test"))) > 3)},
+            "not of today's test rows",
+        ),
+    ):
+        with pytest.raises(InputError, match=words):
+            write_cohort_report(layout.root, COHORT, tmp_path / "out", "default", further=further)
+    with pytest.raises(InputError, match=f"not of today's test rows of {CLASSES}"):
+        write_cohort_report(
+            layout.root, CLASSES, tmp_path / "out", "default", further={"my_behrt": all_predictions}
+        )
+    (model / "predictions.parquet").unlink()
+    with pytest.raises(InputError, match="there are no predictions in it"):
+        predictions_by_name([model])
+    assert not (tmp_path / "out").exists()
 
 
 def test_checklist_leaves_withheld_sizes_to_the_authors():
