@@ -305,6 +305,8 @@ def evidence_check(source: str) -> dg.AssetChecksDefinition:
             for row, reason in task["reasons"].items()
             if not reason.startswith("not trainable")
         ]
+        if failure := metrics["removals"].get("failure"):
+            faults.append(f"What NEST loses without parts of its input: {failure}")
         result = dg.AssetCheckResult(
             passed=not faults,
             severity=dg.AssetCheckSeverity.WARN,

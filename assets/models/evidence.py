@@ -29,16 +29,16 @@ from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import ALSO_READS, ONLY_AFTER, cached_step, step_key
 from nest_model.evidence.rows import (
-    REFERENCE,
     EvidenceAssets,
     EvidenceRow,
     ablated_tasks,
     all_rows,
     clashes,
+    has_removals,
 )
 from nest_model.options import FineTuningOptions, preset_for
 from schemas.cards import StepCard, step_of
-from schemas.errors import NestError, StoppedError
+from schemas.errors import NestError
 from schemas.io.outputs import remove_outputs
 from schemas.layout import Layout
 from schemas.settings import Settings
@@ -60,6 +60,7 @@ def evidence_assets(spec: SourceSpec, cohorts: Sequence[str]) -> list[dg.AssetsD
         inputs_asset(source, tasks),
         *(pretraining_asset(source, row) for row in _pretrained_first(rows)),
         *(cell_asset(source, row, task) for row in rows if has_own_cell(row) for task in row.tasks(tasks)),
+        *([removals_asset(source, ablated_tasks(tasks))] if has_removals(rows, tasks) else []),
         page_asset(source, rows, tasks, spec.evidence.about),
     ]
 
@@ -247,24 +248,73 @@ def _make_cell(
     return cached_step(layout, [out, report], options, make, failures_are_results=True)
 
 
+def removals_asset(source: str, tasks: Sequence[str]) -> dg.AssetsDefinition:
+    """Return the asset `<source>_evidence_removals`: what NEST loses on each task without parts of its input."""
+    models = [f"{task}_nest" for task in tasks]
+
+    @dg.asset(
+        name=EvidenceAssets(source).removals,
+        deps=models,
+        metadata={ALSO_READS: [f"{source}_seqset", *(f"{task}_labels" for task in tasks)]},
+        group_name=f"{source}_evidence_systems",
+        kinds={"pytorch"},
+        op_tags=TRAINING,
+        code_version=finetuning_code("nest", "nest_model.commands.removals"),
+        description=(
+            "What NEST loses on the test patients when events of one kind, or a set, are removed, beside as many "
+            "random events."
+        ),
+        owners=RESEARCH_TEAM,
+    )
+    @with_clear_errors
+    def removals(
+        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
+    ) -> dg.MaterializeResult[Any]:
+        layout = workspace.experiment_layout(source)
+        out = layout.model(EvidenceAssets(source).removals)
+
+        def make() -> StepCard:
+            remove_outputs(*out.rglob("removals.json"))
+            metrics: dict[str, float] = {}
+            for task, model in zip(tasks, models, strict=True):
+                step = step_of(model, source)
+                if (
+                    not StepCard.path(layout.cards, step).exists()
+                    or StepCard.read(layout.cards, step).warnings
+                ):
+                    continue  # not made, failed or not trainable
+                paths = {"model": layout.model(model), "labels": layout.labels(task), "seqset": layout.seqset}
+                event = run_nest_model(
+                    context, pipes, out / task, "removals", *flags({**paths, "threads": 1})
+                )
+                metrics |= {f"{task}_{name}": value for name, value in result_card(event).metrics.items()}
+            return StepCard(step="removals", contract="removals/1", metrics=metrics)
+
+        card = cached_step(layout, [out], {}, make, partial=True, failures_are_results=True)
+        return dg.MaterializeResult(
+            metadata=metrics_metadata(card), data_version=dg.DataVersion(card.version)
+        )
+
+    return removals
+
+
 def page_asset(
     source: str, rows: Sequence[EvidenceRow], tasks: Sequence[str], about: str
 ) -> dg.AssetsDefinition:
     """Return the asset `<source>_evidence_page`: the page over all cells."""
     pretrainings = {EvidenceAssets(source).pretrained(row) for row in rows if row.system is not None}
     cells = [EvidenceAssets(source).cell(row, task) for row in rows for task in row.tasks(tasks)]
+    removals = [EvidenceAssets(source).removals] if has_removals(rows, tasks) else []
     encoders = sorted(
         {encoder_module(row.system) for row in rows if row.system}
     )  # the page measures their cost
 
     @dg.asset(
         name=f"{source}_evidence_page",  # the job has the name without `_page`
-        deps=sorted({*pretrainings, *cells}),
+        deps=sorted({*pretrainings, *cells, *removals}),
         group_name=f"{source}_evidence_page",
         kinds={"html"},
-        code_version=code_version(
-            "nest_model.evidence.report", "nest_model.commands.removals", *encoders, entry_point=COMMAND_LINE
-        ),
+        code_version=code_version("nest_model.evidence.report", *encoders, entry_point=COMMAND_LINE),
         description=f"{about} Each score has its interval, and stands beside the paper's own.",
         owners=RESEARCH_TEAM,
     )
@@ -279,8 +329,6 @@ def page_asset(
         contents = {"rows": ",".join(row.name for row in rows), "tasks": ",".join(tasks)}
 
         def make() -> StepCard:
-            if any(row.name == REFERENCE for row in rows):
-                _measure_removals(context, pipes, layout, source, tasks)
             arguments = flags({"root": layout.root, **contents})
             return result_card(run_nest_model(context, pipes, out, "evidence", *arguments))
 
@@ -290,34 +338,3 @@ def page_asset(
         )
 
     return evidence
-
-
-def _measure_removals(
-    context: dg.AssetExecutionContext,
-    pipes: dg.PipesSubprocessClient,
-    layout: Layout,
-    source: str,
-    tasks: Sequence[str],
-) -> None:
-    """Measure on each task of the ablations what NEST loses without parts of its input, where it has a model.
-
-    A measurement that fails is logged, and the page stands without it.
-    """
-    for task in ablated_tasks(tasks):
-        out, model = EvidenceAssets(source).removals(layout, task), f"{task}_nest"
-        remove_outputs(out / "removals.json")
-        card = StepCard.path(layout.cards, step_of(model, source))
-        if not card.exists() or StepCard.read(layout.cards, step_of(model, source)).warnings:
-            continue  # not made, failed or not trainable
-        arguments = {
-            "model": layout.model(model),
-            "labels": layout.labels(task),
-            "seqset": layout.seqset,
-            "threads": 2,  # the page is the last step
-        }
-        try:
-            run_nest_model(context, pipes, out, "removals", *flags(arguments))
-        except StoppedError:
-            raise
-        except NestError as error:
-            context.log.error(str(error))

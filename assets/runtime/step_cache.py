@@ -84,6 +84,10 @@ def cached_step(
         return card if card.stamps == stamps else _save(layout, card, stamps=stamps)
     if layout.is_experiment and (copy := _taken_over(layout, step, key, outputs)) is not None:
         return copy
+    inputs = [StepCard.read(cards_of(layout, name), name) for name in dependencies["inputs"]]
+    reason = None if partial else _failed_input(layout, inputs)
+    if reason and not failures_are_results:
+        raise ContractError(reason)
     _mark_unmarked_folders(layout, card)
     names = [path.relative_to(layout.root).as_posix() for path in outputs if path.is_relative_to(layout.root)]
     _withdraw(layout, step, [output for output in (card.outputs if card else []) if output not in names])
@@ -94,18 +98,16 @@ def cached_step(
         "code": dependencies["code"],
         "config": config,
     }
-    inputs = [StepCard.read(cards_of(layout, name), name) for name in dependencies["inputs"]]
     # the step `raw` reads no card: its own card says whether the input is synthetic
     is_synthetic = bool(inputs) and all(card.synthetic for card in inputs)
-
-    def make_from_inputs() -> StepCard:
-        if not partial:
-            _refuse_failed(layout, inputs)
-        return make()
-
-    attempt = _or_reason(make_from_inputs) if failures_are_results else make_from_inputs
     with disclosing(is_synthetic):
-        new_card = attempt().model_copy(update={"step": step, **provenance, "key": key})
+        if reason:
+            new_card = _failure(reason)
+        elif failures_are_results:
+            new_card = _make_or_failure(make)
+        else:
+            new_card = make()
+    new_card = new_card.model_copy(update={"step": step, **provenance, "key": key})
     if step == RAW and new_card.synthetic:
         new_card = new_card.model_copy(update={"made_with": dict(reads)})
     if step != RAW:
@@ -115,26 +117,29 @@ def cached_step(
     return _save(layout, new_card.sealed(_files(layout, outputs)), stamps=stamps)
 
 
-def _or_reason(make: Callable[[], StepCard]) -> Callable[[], StepCard]:
-    """Return a step that, where it fails, has a card with the reason; a request to stop still ends the run."""
-
-    def attempt() -> StepCard:
-        try:
-            return make()
-        except StoppedError:
-            raise
-        except NestError as error:
-            dg.AssetExecutionContext.get().log.error(str(error))
-            return StepCard(step="model", contract="model/1", warnings=[f"{FAILED}{error}"])
-
-    return attempt
-
-
-def _refuse_failed(layout: Layout, inputs: Iterable[StepCard]) -> None:
+def _failed_input(layout: Layout, inputs: Iterable[StepCard]) -> str | None:
+    """Return a sentence on the first input that failed; None: none did."""
     for card in inputs:
         if card.failure:
             asset = asset_of(card.step, layout.source)
-            raise ContractError(f"{asset} failed, materialize it again first: {card.failure}")
+            return f"{asset} failed; materialize it again first. It said: {card.failure}"
+    return None
+
+
+def _make_or_failure(make: Callable[[], StepCard]) -> StepCard:
+    """Make a step and return its card, with the reason where it fails; a request to stop still ends the run."""
+    try:
+        return make()
+    except StoppedError:
+        raise
+    except NestError as error:
+        return _failure(str(error))
+
+
+def _failure(reason: str) -> StepCard:
+    """Log why a step failed, and return its card."""
+    dg.AssetExecutionContext.get().log.error(reason)
+    return StepCard(step="failed", contract="failure/1", warnings=[f"{FAILED}{reason}"])
 
 
 def _taken_over(layout: Layout, step: str, key: str, outputs: Sequence[Path]) -> StepCard | None:

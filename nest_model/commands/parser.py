@@ -320,7 +320,7 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         default=(),
         metavar="MODEL",
-        help="folders of more models trained on the cohort, each with a row in every table of scores",
+        help="folders of more models of the cohort, with rows in the tables of scores, thresholds and subgroups",
     )
     return main_parser
 
@@ -855,7 +855,7 @@ def _cohort_report(*, stop: StopRequest, telemetry: Telemetry, further: list[Pat
     from nest_model.comparison.run_folders import predictions_by_name
     from nest_model.report import write_cohort_report
 
-    write_cohort_report(telemetry=telemetry, further=predictions_by_name(further), **options)
+    write_cohort_report(telemetry=telemetry, further_models=predictions_by_name(further), **options)
 
 
 def _evidence(*, stop: StopRequest, telemetry: Telemetry, **options: Any) -> None:

@@ -66,8 +66,8 @@ def predictions_by_name(folders: Sequence[Path]) -> dict[str, Predictions]:
     for run in read_runs(folders, least=0):
         if run.predictions is None:
             raise InputError(
-                f"{run.folder}: there are no predictions in it or in its source's reports; `finetune` writes them to "
-                "`--predictions <that folder>/predictions.parquet`."
+                f"{run.folder}: there are no predictions in it or in its source's reports; let `finetune` write them "
+                f"with `--predictions {run.folder / 'predictions.parquet'}`."
             )
         predictions[run.name] = run.predictions
     return predictions

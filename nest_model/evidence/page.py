@@ -254,11 +254,12 @@ def render(metrics: Mapping[str, Any]) -> str:
 def _removals(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the title, content and drawing of what NEST loses on each task without parts of its input."""
     losses = []
-    for task in metrics["tasks"].values():
-        if "removals" in task and (picture := removals_figure(task["removals"])):
-            alt = f"{task['title']}: AUROC and AP that NEST loses; the numbers are in the table below"
+    for name, content in metrics["removals"].get("by_task", {}).items():
+        if picture := removals_figure(content):
+            title = metrics["tasks"][name]["title"]
+            alt = f"{title}: AUROC and AP that NEST loses; the numbers are in the table below"
             drawing = Markup(figures.svg(picture, alt=alt))
-            losses.append({"title": task["title"], "content": task["removals"], "picture": drawing})
+            losses.append({"title": title, "content": content, "picture": drawing})
     return losses
 
 

@@ -12,7 +12,7 @@ from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import SPLIT, Score, combine, score
 from nest_model.evidence.costs import Costs
 from nest_model.evidence.paper import PAPER
-from nest_model.evidence.rows import REFERENCE, EvidenceAssets, EvidenceRow
+from nest_model.evidence.rows import REFERENCE, EvidenceAssets, EvidenceRow, ablated_tasks, has_removals
 from nest_model.evidence.statistics import bootstrap_p, holm, seeds_p
 from nest_model.evidence.trainings import PRETRAINING, events_left_out, trials
 from nest_model.report.histograms import histograms
@@ -48,6 +48,7 @@ def evidence(layout: Layout, rows: Sequence[EvidenceRow], tasks: Sequence[str]) 
         "trials": _trials(layout, names, rows, pretrained_rows, by_task),
         "bins": _bins(layout, names),
         "attention": _attention(layout, by_task),
+        "removals": _removals(layout, names, by_task) if has_removals(rows, tasks) else {},
     }
 
 
@@ -60,9 +61,26 @@ def _bins(layout: Layout, names: EvidenceAssets) -> dict[str, Any]:
 def _attention(layout: Layout, by_task: Mapping[str, Any]) -> dict[str, Any]:
     """Return where NEST looks on the first task where that was measured; empty if on none."""
     for task, content in by_task.items():
-        if profiles := looks(layout, task).get("attention"):
+        if REFERENCE in content["cells"] and (profiles := looks(layout, task).get("attention")):
             return {"task": content["title"], "profiles": profiles}
     return {}
+
+
+def _removals(layout: Layout, names: EvidenceAssets, by_task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return by task what NEST loses without parts of its input; or `failure`, why that was not measured."""
+    card = _card(layout, names, names.removals)
+    if card is None or card.failure:
+        return {"failure": card.failure if card else "not measured yet"}
+    files = {
+        task: layout.model(names.removals) / task / "removals.json" for task in ablated_tasks([*by_task])
+    }
+    return {
+        "by_task": {
+            task: json.loads(verified(file).read_text())
+            for task, file in files.items()
+            if REFERENCE in by_task[task]["cells"] and is_written(file)
+        }
+    }
 
 
 def _trials(
@@ -147,8 +165,6 @@ def _task(layout: Layout, names: EvidenceAssets, rows: Sequence[EvidenceRow], ta
             scores = score(model, Resamples.of(model.subject_id), metrics=COMPARED)
             cell["frozen"] = {metric: scores[metric].json() for metric in COMPARED}
     first = next(iter(models.values()), None)
-    removals = names.removals(layout, task) / "removals.json"
-    is_measured = REFERENCE in models and is_written(removals)
     return {
         "title": title_of(task),
         "label_type": first.task.label_type if first else None,
@@ -157,7 +173,6 @@ def _task(layout: Layout, names: EvidenceAssets, rows: Sequence[EvidenceRow], ta
         "counts": counts_beside_attrition(layout, task, first) if first else {},
         "cells": cells,
         "reasons": reasons,
-        **({"removals": json.loads(verified(removals).read_text())} if is_measured else {}),
     }
 
 

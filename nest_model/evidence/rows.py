@@ -7,7 +7,6 @@ cells of its own. A system that has a folder is a row.
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -15,7 +14,6 @@ from nest_model.config import PRESETS
 from nest_model.options import BLOCKS, FineTuningOptions, PretrainingOptions
 from nest_model.systems import systems
 from schemas.errors import NestError
-from schemas.layout import Layout
 from schemas.near_names import near_name
 
 Part = Literal["systems", "pretraining", "finetuning", "objectives", "labels", "patients"]
@@ -120,15 +118,21 @@ class EvidenceRow:
         return options.flags() | dict(self.finetuning)
 
 
+def has_removals(rows: Sequence[EvidenceRow], tasks: Sequence[str]) -> bool:
+    """Return whether parts of NEST's input are removed: where its row has cells."""
+    return bool(tasks) and any(row.name == REFERENCE for row in rows)
+
+
 @dataclass(frozen=True)
 class EvidenceAssets:
     """The assets of a source's evidence, which are also the folders of their models."""
 
     source: str
 
-    def removals(self, layout: Layout, task: str) -> Path:
-        """Return the folder of what NEST loses on a task without parts of its input."""
-        return layout.report(f"{self.source}_evidence") / "removals" / task
+    @property
+    def removals(self) -> str:
+        """The asset of what NEST loses without parts of its input."""
+        return f"{self.source}_evidence_removals"
 
     def pretrained(self, row: EvidenceRow) -> str:
         """Return the asset of the pretraining a row starts from."""

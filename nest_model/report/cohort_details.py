@@ -35,9 +35,9 @@ def cohort_details(
         content["characteristics"] = table
     if results.task is None or results.task.label_type not in ("bool", "class"):
         return content
-    pairs = {name: _validation_and_test(layout, results, name) for name in results.detailed}
+    pairs = {name: _validation_and_test(layout, results, name) for name in results.models_in_detail}
     if results.is_binary:
-        content["thresholds_by_user"] = bool(thresholds)
+        content["thresholds_by_user"] = sorted(thresholds)
         if scores_by_period := periods(layout, results.cohort, results.models):
             content["periods"] = scores_by_period
         content["operating_points"] = {
@@ -65,8 +65,8 @@ def cohort_details(
 
 def _validation_and_test(layout: Layout, results: TaskResults, model: str) -> tuple[Predictions, Predictions]:
     """Return the predictions of a model's first seed."""
-    if model in results.further:
-        predictions = results.further[model].by_seed()[0]
+    if model in results.further_models:
+        predictions = results.further_models[model].by_seed()[0]
     else:
         predictions = read_predictions(predictions_path(layout, results.cohort, model))
     return predictions.of("val"), predictions.of(SPLIT)

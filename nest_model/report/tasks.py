@@ -15,6 +15,7 @@ from nest_model.data.predictions import (
     WITHOUT_PRETRAINING,
     YARDSTICKS,
     Predictions,
+    classes_of,
     probe_predictions,
     read_predictions,
     same_rows,
@@ -43,6 +44,7 @@ from nest_model.evaluation.subgroups import (
     withheld_in_cells,
 )
 from nest_model.report.planted import load_planted_risk, planted_part_shares
+from nest_model.report.table import LABELS
 from nest_model.training.seeds import list_other_seeds, model_of_seed, predictions_of_seed
 from schemas.cards import StepCard
 from schemas.code_names import CodeNames
@@ -82,16 +84,16 @@ class TaskResults:
     methods: dict[str, str]  # name of the map by model
     seeds: dict[str, int]  # number of seeds, for models with several
     cuts: dict[str, Cuts]  # bool task: where the page may count the test rows of each model
-    further: Mapping[str, Predictions]  # models that the caller named, with all splits
+    further_models: Mapping[str, Predictions]  # those that the caller named, with all splits
 
     @property
     def is_binary(self) -> bool:
         return self.task is not None and self.task.label_type == "bool"
 
     @property
-    def detailed(self) -> list[str]:
+    def models_in_detail(self) -> list[str]:
         """The models with subgroups and operating points."""
-        return [name for name in (*COMPARED, *self.further) if name in self.models]
+        return [name for name in (*COMPARED, *self.further_models) if name in self.models]
 
     @property
     def subject_id(self) -> np.ndarray:
@@ -111,27 +113,27 @@ def load_task(
     cohort: str,
     title: str | None = None,
     thresholds: Sequence[float] = (),
-    further: Mapping[str, Predictions] = MappingProxyType({}),
+    further_models: Mapping[str, Predictions] = MappingProxyType({}),
 ) -> TaskResults:
     """Read the models' predictions for a cohort's test rows, and the planted probabilities of these rows.
 
     Args:
         title: the cohort's title; None: it is made from the name.
         thresholds: the user's, for the operating points; empty: they are chosen on validation patients.
-        further: by name, the predictions of more models for all splits.
+        further_models: by name, the predictions of more models for all splits.
 
     Raises:
         InputError: a further model was not made from this cohort's labels, or has the name of another.
     """
-    _refuse_other_rows(layout, cohort, further)
+    _refuse_other_labels(layout, cohort, further_models)
     models: dict[str, Predictions] = {}
     recalibrated_models: dict[str, Predictions] = {}
     missing: dict[str, str] = {}
     methods: dict[str, str] = {}
     cuts: dict[str, Cuts] = {}
-    for name in (*MODELS, *further):
-        if name in further:
-            all_splits = further[name]
+    for name in (*MODELS, *further_models):
+        if name in further_models:
+            all_splits = further_models[name]
         elif is_written(predictions_path(layout, cohort, name)):
             all_splits = _read_all_seeds(layout, cohort, name)
         else:
@@ -141,7 +143,7 @@ def load_task(
         if cuts_of_model := page_cuts(all_splits, thresholds):
             cuts[name] = cuts_of_model
         if (
-            name in (*RECALIBRATED_MODELS, *further)
+            name in (*RECALIBRATED_MODELS, *further_models)
             and all_splits.task.label_type == "bool"
             and (pair := _recalibrated(all_splits))
         ):
@@ -177,24 +179,54 @@ def load_task(
         methods,
         seeds,
         cuts,
-        further,
+        further_models,
     )
 
 
-def _refuse_other_rows(layout: Layout, cohort: str, further: Mapping[str, Predictions]) -> None:
-    if not further:
+def _refuse_other_labels(layout: Layout, cohort: str, models: Mapping[str, Predictions]) -> None:
+    """Refuse models whose validation or test rows, outcomes or classes are not those of the cohort's labels.
+
+    Validation rows choose thresholds, and where a page may count; test rows are counted beside those of other models.
+    """
+    if not models:
         return
     labels = Labels.read(layout.labels(cohort))
-    for name, predictions in further.items():
-        if name in MODELS:
+    for name, predictions in models.items():
+        if name in LABELS:
             raise InputError(f"{name}: a model of the page has this name; rename the folder of yours.")
-        if predictions.task.cohort != cohort or not np.array_equal(
-            predictions.encounter_id[predictions.split == SPLIT], labels.encounter_id[labels.split == SPLIT]
-        ):
+        task = predictions.task
+        if task.cohort != cohort:
             raise InputError(
-                f"{name}: its predictions are of {predictions.task.cohort}, not of today's test rows of {cohort}; "
-                "fine-tune it on the labels of this cohort."
+                f"{name}: its predictions are of the cohort {task.cohort}; name a model trained on those of "
+                f"{cohort}."
             )
+        if not (_has_classes_of(predictions, labels.task) and _has_rows_of(predictions, labels)):
+            raise InputError(
+                f"{name}: its predictions have other validation or test rows, outcomes or classes than today's labels "
+                f"of {cohort}, which were made again since; train the model on them."
+            )
+
+
+def _has_classes_of(predictions: Predictions, task: Task) -> bool:
+    """Return whether a model has the labels' classes; of a list it may have some alone, as trees have."""
+    if predictions.task.label_type != task.label_type:
+        return False
+    classes = classes_of(task)
+    return (
+        {*predictions.classes} <= {*classes} if task.label_type == "list" else predictions.classes == classes
+    )
+
+
+def _has_rows_of(predictions: Predictions, labels: Labels) -> bool:
+    """Return whether a model was scored on the labels' validation and test rows, with the same outcomes."""
+    truth = labels.truth(predictions.classes)
+    for split in ("val", SPLIT):
+        of_model, of_labels = predictions.split == split, labels.split == split
+        if not np.array_equal(predictions.encounter_id[of_model], labels.encounter_id[of_labels]):
+            return False
+        if not np.array_equal(predictions.truth[of_model], truth[of_labels]):
+            return False
+    return True
 
 
 def _guess(layout: Layout, cohort: str, predictions: Predictions) -> Predictions:
@@ -343,7 +375,7 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
         withheld_groups = _withheld_groups(layout, results.cohort)
         content["subgroups"] = {
             name: _subgroups(layout, results.models[name], seed, withheld_groups)
-            for name in results.detailed
+            for name in results.models_in_detail
             if len(results.models[name])
         }
     texts = label_counts(layout, results.cohort)

@@ -1,5 +1,6 @@
 """Collect all results, write the numbers, and render the page from the same numbers."""
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,8 +11,9 @@ from nest_model.evaluation.bootstrap import SEED
 from nest_model.report.metric_words import compared_by
 from nest_model.training.telemetry import Telemetry
 from schemas.cards import are_synthetic
+from schemas.errors import InputError
 from schemas.io.outputs import write_json, write_text
-from schemas.io.verify import is_written
+from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 from schemas.suppress import disclosing
 
@@ -97,19 +99,23 @@ def write_cohort_report(
     telemetry: Telemetry | None = None,
     titles: Mapping[str, str] = NO_TITLES,
     thresholds: Sequence[float] = (),
-    further: Mapping[str, "Predictions"] = MappingProxyType({}),
+    further_models: Mapping[str, "Predictions"] = MappingProxyType({}),
 ) -> None:
     """Write `out`/metrics.json, `out`/report.html and `out`/tripod_ai.md of one cohort, as `write_report` does.
 
     Args:
         thresholds: the probabilities at which operating points are measured; empty: chosen on validation patients.
-        further: by name, the predictions of more models, which have a row in every table of scores.
+        further_models: by name, the predictions of more models, which have rows in the tables of scores, thresholds and
+            subgroups.
 
     Raises:
-        InputError: a further model was not made from this cohort's labels, or has the name of another.
+        InputError: a further model was not made from this cohort's labels, or has the name of another; or the cohort
+            has a page that counts at other thresholds.
     """
     with disclosing(are_synthetic(Layout(root).of_source.cards)):
-        _write_cohort_report(root, cohort, out, preset, telemetry, titles.get(cohort), thresholds, further)
+        _write_cohort_report(
+            root, cohort, out, preset, telemetry, titles.get(cohort), thresholds, further_models
+        )
 
 
 def _write_cohort_report(
@@ -120,7 +126,7 @@ def _write_cohort_report(
     telemetry: Telemetry | None,
     title: str | None,
     thresholds: Sequence[float],
-    further: Mapping[str, "Predictions"],
+    further_models: Mapping[str, "Predictions"],
 ) -> None:
     from nest_model.report.cohort_details import cohort_details
     from nest_model.report.data import run_card, splits
@@ -130,7 +136,8 @@ def _write_cohort_report(
     from nest_model.report.tripod import tripod_ai
 
     layout = Layout(root)
-    task, task_metrics = _load_and_score(layout, cohort, title, thresholds, further)
+    _refuse_other_thresholds(layout, cohort, out, thresholds)
+    task, task_metrics = _load_and_score(layout, cohort, title, thresholds, further_models)
     metrics = {
         "preset": preset,
         "tasks": {cohort: task_metrics},
@@ -146,18 +153,33 @@ def _write_cohort_report(
         telemetry.result(_result_numbers(metrics))
 
 
+def _refuse_other_thresholds(layout: Layout, cohort: str, out: Path, thresholds: Sequence[float]) -> None:
+    """Refuse thresholds that differ from those of the cohort's own page: who reads both could subtract their counts."""
+    file = layout.report(cohort) / "metrics.json"
+    if out.resolve() == file.parent.resolve() or not is_written(file):
+        return
+    details = json.loads(verified(file).read_text())["details"]
+    of_page = details.get("thresholds_by_user", ())
+    if list(of_page) != sorted(thresholds):
+        flag = f"pass --thresholds {','.join(map(str, of_page))}" if of_page else "leave out --thresholds"
+        raise InputError(
+            f"{cohort}: its own page, {file.parent / 'report.html'}, counts at other thresholds; {flag}, so that "
+            "nobody can subtract the counts of one page from the other's."
+        )
+
+
 def _load_and_score(
     layout: Layout,
     cohort: str,
     title: str | None,
     thresholds: Sequence[float] = (),
-    further: Mapping[str, "Predictions"] = MappingProxyType({}),
+    further_models: Mapping[str, "Predictions"] = MappingProxyType({}),
 ) -> tuple["TaskResults", dict[str, Any]]:
     """Return the predictions of a cohort's models, and their metrics."""
     from nest_model.report.looks import leak_audit, looks
     from nest_model.report.tasks import load_task, score_task
 
-    task = load_task(layout, cohort, title, thresholds, further)
+    task = load_task(layout, cohort, title, thresholds, further_models)
     task_metrics = score_task(layout, task, seed=SEED) | {"looks": looks(layout, cohort)}
     task_metrics["leak_audit"] = leak_audit(layout, cohort)
     log.info("%s: scored", cohort)

@@ -49,7 +49,7 @@ def test_asset_names_are_the_documented_ones():
     }
     baskets |= {f"instacart_system_{system}" for system in system_names()}
     rows, tasks = [row for row in all_rows() if row.is_default], sources()["mimic"].evidence.cohorts
-    evidence = {"mimic_evidence_inputs", "mimic_evidence_page"} | {
+    evidence = {f"mimic_evidence_{name}" for name in ("inputs", "page", "removals")} | {
         f"mimic_evidence_{row.name}" for row in rows if row.is_pretrained_anew
     }
     evidence |= {
@@ -66,13 +66,13 @@ def test_definitions_load_as_the_ui_loads_them():
     REPOSITORY.load_all_definitions()  # a job and an asset of one name, for example, conflict only here
 
 
-def test_groups_of_mimic_full_hang_together_with_the_evidence_by_its_inputs_and_its_page():
+def test_groups_of_mimic_full_hang_together_with_the_evidence_by_three_assets():
     """The UI draws each neighbour of a group on the group's page, where a hundred rows hid the group itself."""
     graph = REPOSITORY.asset_graph
     in_full = REPOSITORY.get_job("mimic_full").asset_layer.executable_asset_keys
     neighbours = {child.to_user_string() for key in in_full for child in graph.get(key).child_keys}
     evidence = {name for name in neighbours if name.startswith("mimic_evidence_")}
-    assert evidence == {"mimic_evidence_inputs", "mimic_evidence_page"}
+    assert evidence == {f"mimic_evidence_{name}" for name in ("inputs", "page", "removals")}
 
 
 def test_job_names_are_the_documented_ones():

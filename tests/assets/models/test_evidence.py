@@ -18,6 +18,7 @@ from nest_model.evidence.rows import rows_by_name
 from nest_model.systems import systems
 from schemas.cards import StepCard
 from schemas.errors import NestError, StoppedError
+from schemas.io.outputs import write_json
 from schemas.sources import EvidenceSpec
 from tests.support.commands import ROOT
 
@@ -84,7 +85,7 @@ def test_a_cell_whose_pretraining_failed_says_so_and_trains_nothing(workspace, m
     assert materialize(workspace, evidence.cell_asset("mimic", ROW, TASK)).success
     assert not commands
     failure = StepCard.read(cards, "evidence_bert_mortality").failure
-    assert failure == "mimic_evidence_bert failed, materialize it again first: no room."
+    assert failure == "mimic_evidence_bert failed; materialize it again first. It said: no room."
 
 
 OF_EVERY_COHORT = {
@@ -113,27 +114,42 @@ def test_a_model_of_every_cohort_that_fails_ends_other_runs_than_the_evidence_s(
 def test_what_reads_a_failed_pretraining_is_refused_and_trains_nothing(workspace, monkeypatch):
     commands, cards = run_with(monkeypatch, {"metrics": {}}), workspace.layout("mimic").cards
     StepCard(step="nest", contract="any/1", content="x", warnings=["failed: no room."]).write(cards)
+    StepCard(step=f"{TASK}_nest", contract="model/1", content="an earlier model").write(cards)
     finetuning = cohort_models.finetuning_asset("mimic", TASK)
     result = materialize(workspace, finetuning)
-    assert "mimic_nest failed, materialize it again first: no room." in str(
+    assert "mimic_nest failed; materialize it again first. It said: no room." in str(
         result.failure_data_for_node(f"{TASK}_nest")
     )
+    assert StepCard.read(cards, f"{TASK}_nest").content == "an earlier model"
     assert materialize(workspace, finetuning, tags={FAILURES_ARE_RESULTS: "true"}).success
     assert StepCard.read(cards, f"{TASK}_nest").failure.startswith("mimic_nest failed")
     assert not commands
 
 
-def test_the_page_is_written_where_removals_fail_and_measures_none_of_a_failed_model(workspace, monkeypatch):
-    cards, tasks = workspace.layout("mimic").cards, [TASK, "mimic_long_stay", "mimic_icd_category"]
-    for task in tasks:
+def test_removals_are_measured_of_models_that_are_there_and_tried_again_where_they_failed(
+    workspace, monkeypatch
+):
+    layout, tasks = workspace.layout("mimic"), [TASK, "mimic_long_stay", "mimic_readmission"]
+    for task in tasks[:2]:
         warnings = ["failed: memory ran out."] if task == "mimic_long_stay" else []
-        StepCard(step=f"{task}_nest", contract="model/1", content=task, warnings=warnings).write(cards)
-    commands = run_with(monkeypatch, NestError("no room."))
-    rows = [rows_by_name()[name] for name in ("nest", "bert")]
-    materialize(workspace, evidence.page_asset("mimic", rows, tasks, "about"))
-    measured, page = commands
-    assert measured[:3] == ("removals", "--model", str(workspace.layout("mimic").model(f"{TASK}_nest")))
-    assert page[0] == "evidence"
+        StepCard(step=f"{task}_nest", contract="model/1", content=task, warnings=warnings).write(layout.cards)
+        StepCard(step=f"{task}_labels", contract="any/1", content=task).write(layout.cards)
+    earlier = layout.model("mimic_evidence_removals") / "mimic_long_stay" / "removals.json"
+    write_json(earlier, {})
+    removals = evidence.removals_asset("mimic", tasks)
+
+    run_with(monkeypatch, NestError("no room."))
+    assert materialize(workspace, removals).success
+    assert StepCard.read(layout.cards, "evidence_removals").failure == "no room."
+    assert not earlier.exists(), "it is of an earlier model"
+
+    commands = run_with(monkeypatch, {"metrics": {"auroc_lost_without_LAB": 0.1}})
+    assert materialize(workspace, removals).success
+    assert materialize(workspace, removals).success
+    (command,) = commands
+    assert command[:3] == ("removals", "--model", str(layout.model(f"{TASK}_nest")))
+    card = StepCard.read(layout.cards, "evidence_removals")
+    assert card.metrics == {f"{TASK}_auroc_lost_without_LAB": 0.1}
 
 
 def test_a_pretraining_passes_its_system_and_the_run_s_options(workspace, monkeypatch):
@@ -248,7 +264,8 @@ def test_check_of_the_page_names_each_cell_that_is_missing(failure, tmp_path):
     task = {"title": "mortality", "reasons": {"bert": failure} if failure else {}}
     metrics = workspace.layout("mimic").report("mimic_evidence") / "metrics.json"
     metrics.parent.mkdir(parents=True)
-    metrics.write_text(json.dumps({"rows": [row], "tasks": {"mimic_mortality": task}}))
+    removals = {"failure": failure} if failure else {}
+    metrics.write_text(json.dumps({"rows": [row], "tasks": {"mimic_mortality": task}, "removals": removals}))
 
     @dg.asset(name="mimic_evidence_page")
     def page() -> None: ...
@@ -256,5 +273,10 @@ def test_check_of_the_page_names_each_cell_that_is_missing(failure, tmp_path):
     result = dg.materialize([page, evidence_check("mimic")], resources={"workspace": workspace})
     (evaluation,) = result.get_asset_check_evaluations()
     assert evaluation.passed == (failure is None)
-    expected = "BERT: out of memory. bert, mortality: out of memory." if failure else "every cell was made"
+    expected = (
+        "BERT: out of memory. bert, mortality: out of memory. "
+        "What NEST loses without parts of its input: out of memory."
+        if failure
+        else "every cell was made"
+    )
     assert evaluation.description == expected

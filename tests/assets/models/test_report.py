@@ -56,7 +56,7 @@ def test_page_of_a_source_leaves_out_a_cohort_whose_model_failed(
     pages = []
 
     def fake_run(context, pipes, out, command, *arguments):
-        pages.append(dict(zip(arguments[::2], arguments[1::2], strict=True))["--cohorts"])
+        pages.append((command, dict(zip(arguments[::2], arguments[1::2], strict=True)).get("--cohorts")))
         raise NestError("enough")
 
     monkeypatch.setattr(report, "run_nest_model", fake_run)
@@ -66,4 +66,4 @@ def test_page_of_a_source_leaves_out_a_cohort_whose_model_failed(
     dg.materialize(
         [report.cohort_report_asset("mimic", cohorts[1])], resources=resources, raise_on_error=False
     )
-    assert pages == [COHORT], "and the failed cohort's own page is refused"
+    assert pages == [("report", COHORT)], "and the failed cohort's own page is refused"

@@ -176,26 +176,47 @@ def test_a_failed_cell_has_its_reason_in_its_place_and_the_page_stands(layout):
     assert "memory ran out." in page
 
 
-def test_what_nest_loses_without_parts_of_its_input_stands_where_it_was_measured(layout):
-    page = render(evidence(layout, ROWS, [TASK]))
-    assert 'id="removals"' not in page
-    assert "what NEST loses without each kind of event was not measured" in page
+@pytest.fixture
+def removals(layout):
+    """Write what NEST loses on TASK, and on a task that has no ablations."""
+    folder = layout.model(EvidenceAssets("mimic").removals)
+    for task in (TASK, "mimic_icd_chapter"):
+        (folder / task).mkdir(parents=True)
+        shutil.copy(removals_path(layout, TASK), folder / task / "removals.json")
+        mark_all(folder / task)
+    write_card(layout, "evidence_removals")
+    yield
+    shutil.rmtree(folder)
+    StepCard.remove(layout.cards, "evidence_removals")
 
-    file = EvidenceAssets("mimic").removals(layout, TASK) / "removals.json"
-    file.parent.mkdir(parents=True)
-    shutil.copy(removals_path(layout, TASK), file)
-    mark_all(file.parent)
-    metrics = evidence(layout, ROWS, [TASK])
+
+def test_what_nest_loses_without_parts_of_its_input_stands_beside_where_it_looks(layout, removals):
+    metrics = evidence(layout, ROWS, [TASK, "mimic_icd_chapter"])
+    assert list(metrics["removals"]["by_task"]) == [TASK]
     page = render(metrics)
-    assert 'href="#removals"' in page
+    assert page.count('href="#removals"') == 2
     assert "NEST loses more AUROC without these than without as many random events: Diagnoses, +0.040" in page
 
-    write_card(layout, f"{TASK}_nest", "failed: memory ran out.")  # the file is of an earlier model
+
+def test_a_failed_nest_has_neither_attention_nor_removals_of_an_earlier_model(layout, removals):
+    assert 'id="attention"' in render(evidence(layout, ROWS, [TASK]))
+    write_card(layout, f"{TASK}_nest", "failed: memory ran out.")
     try:
-        assert "removals" not in evidence(layout, ROWS, [TASK])["tasks"][TASK]
+        metrics = evidence(layout, ROWS, [TASK])
+        assert metrics["attention"] == {}
+        assert metrics["removals"] == {"by_task": {}}
+        assert 'id="attention"' not in render(metrics)
     finally:
         write_card(layout, f"{TASK}_nest")
-        shutil.rmtree(file.parent)
+
+
+def test_removals_that_were_not_measured_have_their_reason(layout):
+    metrics = evidence(layout, ROWS, [TASK])
+    assert metrics["removals"] == {"failure": "not measured yet"}
+    page = render(metrics)
+    assert 'id="removals"' not in page
+    assert "cannot be shown: not measured yet" in page
+    assert evidence(layout, ROWS[1:], [TASK])["removals"] == {}, "NEST has no row"
 
 
 def test_size_work_and_trials_stand_beside_the_score_and_what_was_not_learnt(layout):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from nest_model.report.characteristics import characteristics, numbers_of
 from nest_model.report.data import splits
 from nest_model.report.earlier_diagnoses import earlier_diagnoses
 from nest_model.report.periods import periods
-from nest_model.report.tasks import predictions_path
+from nest_model.report.table import LABELS
+from nest_model.report.tasks import MODELS, predictions_path
 from nest_model.report.tripod import FOR_THE_AUTHORS, ITEMS
 from nest_model.report.tripod_answers import _sizes
 from schemas.cards import StepCard
@@ -379,25 +381,49 @@ def test_a_further_model_has_a_row_in_every_table_of_scores(layout, tmp_path):
 
 def test_a_further_model_of_other_labels_or_without_predictions_is_refused(layout, tmp_path):
     model = further_model(layout, tmp_path / "my_behrt")
-    all_predictions = read_predictions(model / "predictions.parquet")
-    fewer = all_predictions.rows(np.arange(len(all_predictions)) > 0)
-    for further, words in (
-        ({"nest": all_predictions}, "nest: a model of the page has this name"),
-        (
-            {"my_behrt": fewer.of("test").rows(np.arange(len(fewer.of("test"))) > 3)},
-            "not of today's test rows",
-        ),
+    predictions = read_predictions(model / "predictions.parquet")
+    of_validation = np.flatnonzero(predictions.split == "val")
+    truth = predictions.truth.copy()
+    truth[of_validation[0]] = 1 - truth[of_validation[0]]
+    without_a_row = predictions.rows(np.delete(np.arange(len(predictions)), of_validation[0]))
+
+    def write(cohort: str, **models):
+        out = tmp_path / "out"
+        write_cohort_report(layout.root, cohort, out, "default", further_models=models)
+
+    for name in ("nest", "best", "constant"):
+        with pytest.raises(InputError, match=f"{name}: a model of the page has this name"):
+            write(COHORT, **{name: predictions})
+    for other in (without_a_row, replace(predictions, truth=truth)):
+        with pytest.raises(InputError, match="other validation or test rows, outcomes or classes"):
+            write(COHORT, my_behrt=other)
+    with pytest.raises(
+        InputError, match=f"of the cohort {COHORT}; name a model trained on those of {CLASSES}"
     ):
-        with pytest.raises(InputError, match=words):
-            write_cohort_report(layout.root, COHORT, tmp_path / "out", "default", further=further)
-    with pytest.raises(InputError, match=f"not of today's test rows of {CLASSES}"):
-        write_cohort_report(
-            layout.root, CLASSES, tmp_path / "out", "default", further={"my_behrt": all_predictions}
-        )
+        write(CLASSES, my_behrt=predictions)
+    of_classes = read_predictions(predictions_path(layout, CLASSES, "nest"))
+    with pytest.raises(InputError, match="rows, outcomes or classes"):
+        write(CLASSES, my_behrt=of_classes.only(of_classes.classes[:-1]))
     (model / "predictions.parquet").unlink()
     with pytest.raises(InputError, match="there are no predictions in it"):
         predictions_by_name([model])
     assert not (tmp_path / "out").exists()
+
+
+def test_a_second_page_of_a_cohort_counts_at_the_thresholds_of_its_own(tmp_path):
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=60, cohorts={COHORT: "bool"})
+    own = layout.report(COHORT)
+    write_cohort_report(layout.root, COHORT, own, "default", thresholds=(0.4, 0.2))
+    with pytest.raises(InputError, match=r"counts at other thresholds; pass --thresholds 0\.2,0\.4"):
+        write_cohort_report(layout.root, COHORT, tmp_path / "out", "default")
+    write_cohort_report(layout.root, COHORT, tmp_path / "out", "default", thresholds=(0.2, 0.4))
+    write_cohort_report(layout.root, COHORT, own, "default")
+    with pytest.raises(InputError, match="leave out --thresholds"):
+        write_cohort_report(layout.root, COHORT, tmp_path / "out", "default", thresholds=(0.2, 0.4))
+
+
+def test_every_model_of_the_page_has_a_name():
+    assert {*MODELS, "best", "constant"} <= {*LABELS}, "a further model alone may be missing there"
 
 
 def test_checklist_leaves_withheld_sizes_to_the_authors():
