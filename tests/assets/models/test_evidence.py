@@ -257,26 +257,41 @@ def test_an_edited_system_is_redone_and_no_other_one(copied_code):
             assert new_versions == {f"{system} pretrained", f"{system} cell"}, module
 
 
-@pytest.mark.parametrize("failure", [None, "out of memory"])
-def test_check_of_the_page_names_each_cell_that_is_missing(failure, tmp_path):
-    workspace = Workspace(data_dir=str(tmp_path))
-    row = {"title": "BERT", "pretraining": {"failure": failure} if failure else {}}
-    task = {"title": "mortality", "reasons": {"bert": failure} if failure else {}}
-    metrics = workspace.layout("mimic").report("mimic_evidence") / "metrics.json"
-    metrics.parent.mkdir(parents=True)
-    removals = {"failure": failure} if failure else {}
-    metrics.write_text(json.dumps({"rows": [row], "tasks": {"mimic_mortality": task}, "removals": removals}))
+def evaluate_page(data: Path, metrics: dict) -> dg.AssetCheckEvaluation:
+    """Return what the check of the page says of its numbers."""
+    workspace = Workspace(data_dir=str(data))
+    file = workspace.layout("mimic").report("mimic_evidence") / "metrics.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(metrics))
 
     @dg.asset(name="mimic_evidence_page")
     def page() -> None: ...
 
     result = dg.materialize([page, evidence_check("mimic")], resources={"workspace": workspace})
     (evaluation,) = result.get_asset_check_evaluations()
+    return evaluation
+
+
+@pytest.mark.parametrize("failure", [None, "out of memory."])
+def test_check_of_the_page_names_each_cell_that_is_missing(failure, tmp_path):
+    row = {"name": "bert", "title": "BERT", "pretraining": {"failure": failure} if failure else {}}
+    task = {"title": "ICD chapter", "reasons": {"bert": failure} if failure else {}}
+    removals = {"failure": failure} if failure else {}
+    evaluation = evaluate_page(
+        tmp_path, {"rows": [row], "tasks": {"mimic_icd_chapter": task}, "removals": removals}
+    )
     assert evaluation.passed == (failure is None)
     expected = (
-        "BERT: out of memory. bert, mortality: out of memory. "
-        "What NEST loses without parts of its input: out of memory."
+        "Out of memory: the pretraining of BERT, BERT on ICD chapter, what NEST loses without parts of its input."
         if failure
         else "every cell was made"
     )
     assert evaluation.description == expected
+
+
+def test_check_of_the_page_names_some_of_many_cells_and_counts_the_others(tmp_path):
+    rows = [{"name": str(number), "title": f"Row {number}"} for number in range(20)]
+    task = {"title": "Mortality", "reasons": {row["name"]: "not made yet" for row in rows}}
+    evaluation = evaluate_page(tmp_path, {"rows": rows, "tasks": {"mimic_mortality": task}, "removals": {}})
+    assert evaluation.description.startswith("Not made yet: Row 0 on Mortality, Row 1 on Mortality, ")
+    assert evaluation.description.endswith("Row 5 on Mortality and 14 more.")
