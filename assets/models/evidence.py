@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.metadata import pictures_metadata
 from assets.models.common import (
     COMMAND_LINE,
     RESEARCH_TEAM,
@@ -291,11 +292,20 @@ def removals_asset(source: str, tasks: Sequence[str]) -> dg.AssetsDefinition:
             return StepCard(step="removals", contract="removals/1", metrics=metrics)
 
         card = cached_step(layout, [out], {}, make, partial=True, failures_are_results=True)
-        return dg.MaterializeResult(
-            metadata=metrics_metadata(card), data_version=dg.DataVersion(card.version)
-        )
+        metadata = metrics_metadata(card) if card.failure else removals_metadata(out, tasks)
+        return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(card.version))
 
     return removals
+
+
+def removals_metadata(folder: Path, tasks: Sequence[str]) -> dict[str, dg.MetadataValue]:
+    """Return a picture of each task for the UI; a task that was not measured, or is withheld, has none."""
+    from nest_model.report import previews
+    from nest_model.report.tasks import title_of
+
+    return pictures_metadata(
+        {title_of(task): png for task in tasks for png in previews.removal_previews(folder / task).values()}
+    )
 
 
 def page_asset(
