@@ -159,8 +159,13 @@ def _refuse_other_thresholds(layout: Layout, cohort: str, out: Path, thresholds:
     if out.resolve() == file.parent.resolve() or not is_written(file):
         return
     details = json.loads(verified(file).read_text())["details"]
-    of_page = details.get("thresholds_by_user", ())
-    if list(of_page) != sorted(thresholds):
+    of_page = details.get("thresholds_by_user") or []
+    if of_page is True:  # what an earlier version wrote in place of the thresholds
+        raise InputError(
+            f"{cohort}: its own page, {file.parent / 'report.html'}, was made by an earlier version, which did not "
+            f"keep its thresholds; materialize {cohort}_report again first."
+        )
+    if of_page != sorted(thresholds):
         flag = f"pass --thresholds {','.join(map(str, of_page))}" if of_page else "leave out --thresholds"
         raise InputError(
             f"{cohort}: its own page, {file.parent / 'report.html'}, counts at other thresholds; {flag}, so that "

@@ -358,7 +358,7 @@ def further_model(layout: Layout, folder: Path) -> Path:
     return folder
 
 
-def test_a_further_model_has_a_row_in_every_table_of_scores(layout, tmp_path):
+def test_a_further_model_has_rows_in_the_tables_of_scores_thresholds_and_subgroups(layout, tmp_path):
     model = further_model(layout, tmp_path / "my_behrt")
     command = ["cohort-report", f"--root={layout.root}", f"--cohort={COHORT}", "--preset=default"]
     assert main([*command, f"--out={tmp_path / 'out'}", "--further", str(model)]) == 0
@@ -420,6 +420,18 @@ def test_a_second_page_of_a_cohort_counts_at_the_thresholds_of_its_own(tmp_path)
     write_cohort_report(layout.root, COHORT, own, "default")
     with pytest.raises(InputError, match="leave out --thresholds"):
         write_cohort_report(layout.root, COHORT, tmp_path / "out", "default", thresholds=(0.2, 0.4))
+
+
+@pytest.mark.parametrize("had_thresholds", [True, False])
+def test_a_page_of_an_earlier_version_says_only_whether_it_had_thresholds(had_thresholds, tmp_path):
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=60, cohorts={COHORT: "bool"})
+    write_json(layout.report(COHORT) / "metrics.json", {"details": {"thresholds_by_user": had_thresholds}})
+    if had_thresholds:
+        with pytest.raises(InputError, match=f"materialize {COHORT}_report again first"):
+            write_cohort_report(layout.root, COHORT, tmp_path / "out", "default")
+    else:
+        write_cohort_report(layout.root, COHORT, tmp_path / "out", "default")
+        assert (tmp_path / "out" / "report.html").exists()
 
 
 def test_every_model_of_the_page_has_a_name():
