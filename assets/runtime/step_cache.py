@@ -15,6 +15,7 @@ import dagster as dg
 
 from assets.object_store import StoredLayout
 from assets.runtime.experiments import cards_of, originals, take_over
+from assets.runtime.step_cost import measured_cost
 from schemas.cards import FAILED, StepCard, asset_of, belongs_to_source, files_of, stamps_of, step_of
 from schemas.errors import ContractError, NestError, StoppedError
 from schemas.io.outputs import mark_all, read_mark
@@ -100,7 +101,7 @@ def cached_step(
     }
     # the step `raw` reads no card: its own card says whether the input is synthetic
     is_synthetic = bool(inputs) and all(card.synthetic for card in inputs)
-    with disclosing(is_synthetic):
+    with disclosing(is_synthetic), measured_cost(context):
         if reason:
             new_card = _failure(reason)
         elif failures_are_results:
