@@ -17,7 +17,7 @@ def measured_cost(context: dg.AssetExecutionContext) -> Iterator[None]:
     minutes_before = _cpu_minutes()
     yield
     context.add_asset_metadata(
-        {"cpu_minutes": round(_cpu_minutes() - minutes_before, 2), "memory_peak_gib": round(_peak_gib(), 2)}
+        {"cpu_minutes": round(_cpu_minutes() - minutes_before, 3), "memory_peak_gib": round(_peak_gib(), 2)}
     )
 
 
