@@ -156,10 +156,10 @@ def norm_with_bias(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
 
 
 def turn(x: Tensor, position: Tensor) -> Tensor:
-    """Rotate the pair (2j, 2j + 1) by position / 10000^(2j / d): [..., length, d], [..., length]."""
+    """Rotate the pair (2j, 2j + 1) by position · 10000^(-2j / d): [..., length, d], [..., length]."""
     out, d = torch.empty_like(x), x.shape[-1]
     for j in range(d // 2):
-        angle = position / 10_000 ** (2 * j / d)
+        angle = position * 10_000 ** (-2 * j / d)
         a, b = x[..., 2 * j], x[..., 2 * j + 1]
         out[..., 2 * j] = a * angle.cos() - b * angle.sin()
         out[..., 2 * j + 1] = a * angle.sin() + b * angle.cos()

@@ -14,7 +14,7 @@ from nest_model.training.event_times import TimedBatch
 from tests.support import reference_model
 
 SEP = 3
-HOUR = 1 / 24
+HOURS_PER_DAY = 24
 Row = tuple[int, int, float, float]
 
 
@@ -30,10 +30,10 @@ def timeline(batch: PackedBatch, subject: int, late: set[int]) -> list[Row]:
         day = float(batch.days[index])
         events = sorted((float(batch.hours[row]), int(batch.tokens[row]), row) for row in range(cls + 1, end))
         early_events = [event for event in events if event[1] not in late]
-        rows += [(row, token, hour, day + hour * HOUR) for hour, token, row in early_events]
+        rows += [(row, token, hour, day + hour / HOURS_PER_DAY) for hour, token, row in early_events]
         last = max([0.0, *(hour for hour, _, _ in early_events)])
         at_end = sorted((token, row) for _, token, row in events if token in late)
-        rows += [(row, token, last, day + last * HOUR) for token, row in [*at_end, (SEP, cls)]]
+        rows += [(row, token, last, day + last / HOURS_PER_DAY) for token, row in [*at_end, (SEP, cls)]]
     return rows
 
 
