@@ -101,21 +101,22 @@ def cached_step(
     }
     # the step `raw` reads no card: its own card says whether the input is synthetic
     is_synthetic = bool(inputs) and all(card.synthetic for card in inputs)
-    with disclosing(is_synthetic), measured_cost(context):
-        if reason:
-            new_card = _failure(reason)
-        elif failures_are_results:
-            new_card = _make_or_failure(make)
-        else:
-            new_card = make()
-    new_card = new_card.model_copy(update={"step": step, **provenance, "key": key})
-    if step == RAW and new_card.synthetic:
-        new_card = new_card.model_copy(update={"made_with": dict(reads)})
-    if step != RAW:
-        new_card = new_card.model_copy(update={"synthetic": is_synthetic})
-    if source and _external_stamps(layout, source) != source_stamps:
-        _refuse_changed(layout)
-    return _save(layout, new_card.sealed(_files(layout, outputs)), stamps=stamps)
+    with measured_cost(context):
+        with disclosing(is_synthetic):
+            if reason:
+                new_card = _failure(reason)
+            elif failures_are_results:
+                new_card = _make_or_failure(make)
+            else:
+                new_card = make()
+        new_card = new_card.model_copy(update={"step": step, **provenance, "key": key})
+        if step == RAW and new_card.synthetic:
+            new_card = new_card.model_copy(update={"made_with": dict(reads)})
+        if step != RAW:
+            new_card = new_card.model_copy(update={"synthetic": is_synthetic})
+        if source and _external_stamps(layout, source) != source_stamps:
+            _refuse_changed(layout)
+        return _save(layout, new_card.sealed(_files(layout, outputs)), stamps=stamps)
 
 
 def _failed_input(layout: Layout, inputs: Iterable[StepCard]) -> str | None:

@@ -9,10 +9,11 @@ import dagster as dg
 
 @contextmanager
 def measured_cost(context: dg.AssetExecutionContext) -> Iterator[None]:
-    """Add to the materialization the CPU minutes of the work done within, and the memory of its largest process.
+    """Add to the materialization the CPU minutes of the work done within, and the peak memory of the largest process.
 
-    A step has a process of its own, which waits for each command that it starts. Work that an earlier, killed run has
-    kept is not counted. The memory includes what the process shares with the one it was forked from.
+    Both count this process and the commands that it has waited for; work kept from an interrupted run is not counted.
+    The peak is since the process began, so it is the step's own only where each step has its process, as in a job. It
+    includes the memory shared with the process that it was forked from.
     """
     minutes_before = _cpu_minutes()
     yield
