@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.learning_curve import chain, fresh
 from benchmarks.learning_curve.curve import ScoresByPoint, curve, not_learnable
+from benchmarks.learning_curve.earlier import read_rows, with_earlier
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
 from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, plan
@@ -65,6 +66,13 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument(
         "--work", type=Path, required=True, help="folder of the scores, and of each run's data while it runs"
     )
+    flags.add_argument(
+        "--earlier",
+        type=_earlier_rows,
+        default=[],
+        metavar="FILE",
+        help=f"a {NAME}.json of an earlier run, whose rows stand for the sizes that have no scores now",
+    )
     add_out(flags, f"folder of {NAME}.md, .json and .png")
     flags.add_argument("--keep", action="store_true", help="keep the data and models of finished runs")
     return flags
@@ -76,9 +84,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _earlier_rows(text: str) -> list[dict[str, Any]]:
+    try:
+        return read_rows(Path(text), chain.settings())
+    except (OSError, NestError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _run(points: Sequence[CurvePoint], options: argparse.Namespace) -> None:
     """Run each point that lacks scores, and publish all scores after each run."""
-    machine = Machine.this()
     sizes, seeds = sorted({*SIZES, *options.sizes}), list(dict.fromkeys([*SEEDS, *options.seeds]))
     scores_by_point: dict[CurvePoint, Any] = {
         point: read_scores(_scores(options), point, _keys(point))
@@ -89,7 +103,7 @@ def _run(points: Sequence[CurvePoint], options: argparse.Namespace) -> None:
     planned_seconds = {point: round(expected_seconds(point.size)) for point in points}
     progress = _progress(planned_seconds, pending_points)
     if not pending_points:  # otherwise the report of an earlier run stays until the next point is done
-        _publish(scores_by_point, options, machine)
+        _publish(scores_by_point, options)
     for point in pending_points:
         _run_point(
             point, [model for model in chain.ASSET_OF_MODEL if model not in scores_by_point[point]], options
@@ -97,7 +111,7 @@ def _run(points: Sequence[CurvePoint], options: argparse.Namespace) -> None:
         scores_by_point[point] = read_scores(_scores(options), point, _keys(point))
         progress.advance(planned_seconds[point])
         progress.report()
-        _publish(scores_by_point, options, machine)
+        _publish(scores_by_point, options)
 
 
 def _log_plan(
@@ -120,7 +134,7 @@ def _progress(planned_seconds: Mapping[CurvePoint, int], pending_points: Sequenc
 def _run_point(point: CurvePoint, models: Sequence[str], options: argparse.Namespace) -> None:
     folder = options.work / "runs" / point.name
     log.info("%s: %s", point.words, ", ".join(models))
-    is_new, began = not folder.exists(), time.monotonic()
+    is_new, machine, began = not folder.exists(), Machine.this(), time.monotonic()
     keys = _keys(point)
     chain.run(point, models, folder)
     if chain.FRESH in models:
@@ -128,22 +142,28 @@ def _run_point(point: CurvePoint, models: Sequence[str], options: argparse.Names
     seconds = (
         round(time.monotonic() - began, 1) if is_new and len(models) == len(chain.ASSET_OF_MODEL) else None
     )
-    write_scores(_scores(options), folder, point, {model: keys[model] for model in models}, seconds=seconds)
+    write_scores(
+        _scores(options),
+        folder,
+        point,
+        {model: keys[model] for model in models},
+        seconds=seconds,
+        machine=machine,
+    )
     if not options.keep:
         shutil.rmtree(folder)
 
 
-def _publish(scores_by_point: ScoresByPoint, options: argparse.Namespace, machine: Machine) -> None:
+def _publish(scores_by_point: ScoresByPoint, options: argparse.Namespace) -> None:
     """Write the table, the JSON and the figure of all scores, also those of earlier runs."""
-    keys = _keys(CurvePoint(0, 0))
+    code = hashlib.sha256("".join(_keys(CurvePoint(0, 0)).values()).encode()).hexdigest()
+    rows = [row | {"code": code} for row in curve(scores_by_point, list(chain.ASSET_OF_MODEL))]
     report: dict[str, Any] = {
         "sizes": sorted({point.size for point in scores_by_point}),
         "seeds": list(dict.fromkeys(point.seed for point in scores_by_point)),
         "settings": chain.settings(),
-        "code": hashlib.sha256("".join(keys.values()).encode()).hexdigest(),
-        "machine": machine.words,
         "models": list(chain.ASSET_OF_MODEL),
-        "rows": curve(scores_by_point, list(chain.ASSET_OF_MODEL)),
+        "rows": with_earlier(rows, options.earlier),
         "not_learnable": not_learnable(scores_by_point),
     }
     write_json(options.out / f"{NAME}.json", report)

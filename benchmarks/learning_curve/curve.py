@@ -62,9 +62,12 @@ def _row(size: int, seeds: Mapping[int, Mapping[str, CurveScores]], models: Sequ
             }
             for cohort in COHORTS
         },
-        "seconds": [
-            seconds for scores in seeds.values() if (seconds := scores[first_model].seconds) is not None
+        "runs": [
+            {"seconds": scores[first_model].seconds, "load": scores[first_model].machine.load_1_min}
+            for scores in seeds.values()
+            if scores[first_model].seconds is not None
         ],
+        "machines": sorted({scores[first_model].machine.name for scores in seeds.values()}),
     }
 
 

@@ -27,7 +27,8 @@ def page(report: Mapping[str, Any], figure: str) -> str:
 
 def _settings(report: Mapping[str, Any]) -> str:
     settings = ", ".join(f"`{name}={value}`" for name, value in report["settings"].items())
-    return f"Settings: {settings}. Recipe and code: `{report['code'][:16]}`."
+    codes = _sizes_by({row["size"]: [f"`{row['code'][:16]}`"] for row in report["rows"]})
+    return f"Settings: {settings}. Recipe and code: {codes or '–'}."
 
 
 def _models(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
@@ -77,7 +78,13 @@ def _tasks(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> 
 
 
 def _coverage(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
-    heads = ["seeds that stand", "not run", "test patients, all seeds", "with the outcome", "seconds a run"]
+    heads = [
+        "seeds that stand",
+        "not run",
+        "test patients, all seeds",
+        "with the outcome",
+        "seconds a run (load before)",
+    ]
     cells = {}
     for size in report["sizes"]:
         row = rows.get(size)
@@ -89,10 +96,26 @@ def _coverage(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) 
             _join([*missing_seeds, *(f"{seed} (too few patients)" for seed in unlearnable_seeds)]),
             f"{row['test_patients']:,}" if row else "–",
             " / ".join(f"{count:,}" for count in row["positives"].values()) if row else "–",
-            _join([f"{seconds:,.0f}" for seconds in row["seconds"]]) if row else "–",
+            _join([_run(run) for run in row["runs"]]) if row else "–",
         ]
     note = "\nWith the outcome: rows of mortality / long stay / readmission. Seconds: of runs that were not interrupted"
-    return _table(heads, cells) + f"{note}, on {report['machine']}\n"
+    machines = _sizes_by({row["size"]: row["machines"] for row in report["rows"]})
+    return _table(heads, cells) + f"{note}{f', on {machines}' if machines else ''}.\n"
+
+
+def _run(run: Mapping[str, float | None]) -> str:
+    return f"{run['seconds']:,.0f}{'' if (load := run['load']) is None else f' ({load:.1f})'}"
+
+
+def _sizes_by(names: Mapping[int, Sequence[str]]) -> str:
+    """Return what the sizes were made with as `A (500, 1,000), B (2,000)`, and as `A` if it is the same for all."""
+    sizes: dict[str, list[str]] = {}
+    for size, names_of_size in names.items():
+        for name in names_of_size:
+            sizes.setdefault(name, []).append(f"{size:,}")
+    if len(sizes) == 1:
+        return next(iter(sizes))
+    return "; ".join(f"{name} ({', '.join(group)} patients)" for name, group in sizes.items())
 
 
 def _join(values: Sequence[Any]) -> str:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from benchmarks.learning_curve import fresh
 from benchmarks.learning_curve.chain import COHORTS, FRESH, data_version, layout_of
 from benchmarks.learning_curve.schedule import CurvePoint
+from benchmarks.pipelines.measure import Machine
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import Predictions, read_predictions
 from nest_model.evaluation.bootstrap import Resamples, weighted_auroc
@@ -39,7 +40,7 @@ class CurveScores(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    contract: Literal["learning_curve_scores/1"] = "learning_curve_scores/1"
+    contract: Literal["learning_curve_scores/2"] = "learning_curve_scores/2"
     size: int
     seed: int
     model: str
@@ -48,6 +49,7 @@ class CurveScores(BaseModel):
     tasks: dict[str, TaskScore]
     # of the whole run that made the model; None: the run resumed an earlier one
     seconds: float | None
+    machine: Machine  # with its load before the run
 
     @property
     def is_whole(self) -> bool:
@@ -82,14 +84,20 @@ def _read(path: Path) -> CurveScores | None:
 
 
 def write_scores(
-    folder: Path, run_folder: Path, point: CurvePoint, models: Mapping[str, str], *, seconds: float | None
+    folder: Path,
+    run_folder: Path,
+    point: CurvePoint,
+    models: Mapping[str, str],
+    *,
+    seconds: float | None,
+    machine: Machine,
 ) -> None:
     """Score these models' predictions for a run's test rows, and write a file for each model."""
     data = data_version(layout_of(run_folder))
     for model, key in models.items():
         tasks = _score_tasks(run_folder, model, key, point.seed)
         about = {"size": point.size, "seed": point.seed, "model": model, "key": key, "data": data}
-        scores = CurveScores(**about, tasks=tasks, seconds=seconds)
+        scores = CurveScores(**about, tasks=tasks, seconds=seconds, machine=machine)
         write_text(path_of(folder, point, model), scores.model_dump_json() + "\n")
 
 

@@ -37,10 +37,12 @@ class Machine(BaseModel):
     @property
     def words(self) -> str:
         """Return a sentence about the machine."""
-        return (
-            f"{self.cores} cores of {self.cpu}, {self.memory_gib} GiB, Python {self.python}; "
-            f"load before {self.load_1_min:.2f}."
-        )
+        return f"{self.name}; load before {self.load_1_min:.2f}."
+
+    @property
+    def name(self) -> str:
+        """Return the machine without its load, as part of a sentence."""
+        return f"{self.cores} cores of {self.cpu}, {self.memory_gib} GiB, Python {self.python}"
 
     @classmethod
     def this(cls) -> "Machine":

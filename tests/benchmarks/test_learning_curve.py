@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +17,17 @@ from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
 from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, plan
 from benchmarks.learning_curve.scores import SPLIT, CurveScores, TaskScore, path_of, read_scores
+from benchmarks.pipelines.measure import Machine
 from nest_model.data.predictions import read_predictions
 from nest_model.report.figures import png
 from nest_model.report.tasks import predictions_path
+from schemas.io.outputs import claim
 from schemas.layout import Layout
 from tests.support.commands import ROOT, environment, run
 from tests.support.kill.kills import processes_writing_to
 
 MODELS = list(chain.ASSET_OF_MODEL)
+MACHINE = Machine(cpu="a chip", cores=2, memory_gib=24.0, python="3.11.7", load_1_min=0.25)
 LEVELS = {
     "nest": 0.8,
     "probe": 0.77,
@@ -47,7 +51,7 @@ def fake_scores(point: CurvePoint, model: str, *, above: float = 0.0, **changes)
         "data": "data",
     }
     tasks = dict.fromkeys(chain.COHORTS, task)
-    return CurveScores(**{**fields, "tasks": tasks, "seconds": 100.0, **changes})
+    return CurveScores(**{**fields, "tasks": tasks, "seconds": 100.0, "machine": MACHINE, **changes})
 
 
 def store(folder: Path, point: CurvePoint, scores: CurveScores) -> Path:
@@ -174,7 +178,8 @@ def test_curve_row_is_the_paired_mean_over_seeds_and_tasks():
     assert row["gap_closed"]["value"] == pytest.approx(0.06 / 0.15)
     assert row["test_patients"] == 40
     assert row["tasks"]["Readmission"]["best"]["value"] == pytest.approx(0.9)
-    assert row["seconds"] == [100.0, 100.0]
+    assert row["runs"] == [{"seconds": 100.0, "load": 0.25}] * 2
+    assert row["machines"] == ["2 cores of a chip, 24.0 GiB, Python 3.11.7"]
 
 
 def test_point_without_a_model_or_a_task_is_in_no_row():
@@ -196,10 +201,8 @@ def test_page_lists_finished_and_missing_runs():
         "sizes": [500, 1_000, 2_000],
         "seeds": [42, 123],
         "settings": {"NEST_MODEL": "tiny"},
-        "code": "c0de",
-        "machine": "two cores.",
         "models": MODELS,
-        "rows": curve(standing, MODELS),
+        "rows": [row | {"code": "c0de"} for row in curve(standing, MODELS)],
         "not_learnable": [{"size": 2_000, "seed": 123}],
     }
     lines = page(report, "curve.png").splitlines()
@@ -209,8 +212,56 @@ def test_page_lists_finished_and_missing_runs():
     assert any(line.startswith("| 1,000 | – | 42, 123 | – |") for line in lines)
     assert any(line.startswith("| 2,000 | 42 | 123 (too few patients) | 20 |") for line in lines)
     assert any("| 33 % (33 to 33) |" in line for line in lines)
+    assert any(line.endswith("Recipe and code: `c0de`.") for line in lines)
+    assert any(line.endswith("| 100 (0.2), 100 (0.2) |") for line in lines)
+    assert lines[-1].endswith(", on 2 cores of a chip, 24.0 GiB, Python 3.11.7.")
     assert png(draw(report["rows"], report["sizes"])).startswith(b"\x89PNG")
     assert png(draw([], SIZES)).startswith(b"\x89PNG")
+
+
+def published_curve(folder: Path, *arguments: str) -> dict[str, Any]:
+    """Return the report of a command that finds all scores of 500 patients, seed 42, in its folder."""
+    point = CurvePoint(500, 42)
+    claim(folder / "work")
+    for model in MODELS:
+        scores = fake_scores(point, model, key=chain.key(point, model))
+        store(folder / "work" / "scores", point, scores)
+    folders = ("--work", str(folder / "work"), "--out", str(folder / "out"))
+    assert main(["--sizes", "500", "--seeds", "42", *folders, *arguments]) == 0
+    return json.loads((folder / "out" / "learning_curve.json").read_text())
+
+
+def test_earlier_rows_stand_for_the_sizes_without_scores(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    earlier = published_curve(tmp_path / "earlier")
+    (row,) = earlier["rows"]
+    larger_row = row | {"size": 2_000, "code": "0lder", "machines": ["an older machine"]}
+    outdated_row = row | {"code": "0lder"}
+    file = tmp_path / "learning_curve.json"
+    file.write_text(json.dumps(earlier | {"rows": [larger_row, outdated_row]}))
+
+    report = published_curve(tmp_path / "now", "--earlier", str(file))
+    assert report["rows"] == [row, larger_row]
+    text = page(report, "curve.png")
+    assert f"Recipe and code: `{row['code'][:16]}` (500 patients); `0lder` (2,000 patients)." in text
+    assert (
+        "on 2 cores of a chip, 24.0 GiB, Python 3.11.7 (500 patients); an older machine (2,000 patients)."
+        in text
+    )
+
+    monkeypatch.setenv("NEST_FINETUNING", "epochs=1")
+    with pytest.raises(SystemExit):
+        main(
+            ["--work", str(tmp_path / "other"), "--out", str(tmp_path / "other_out"), "--earlier", str(file)]
+        )
+
+
+@pytest.mark.parametrize("text", ["{}", "[", "[]"])
+def test_earlier_file_that_is_no_curve_is_refused_in_one_sentence(tmp_path, capsys, text: str):
+    file = tmp_path / "learning_curve.json"
+    file.write_text(text)
+    with pytest.raises(SystemExit):
+        main(["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--earlier", str(file)])
+    assert f"argument --earlier: {file} is no learning_curve.json" in capsys.readouterr().err
 
 
 SMALL = {
