@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.learning_curve import chain, fresh
 from benchmarks.learning_curve.curve import ScoresByPoint, curve, not_learnable
-from benchmarks.learning_curve.earlier import read_rows, with_earlier
+from benchmarks.learning_curve.earlier import CONTRACT, read_report, with_earlier
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
 from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, plan
@@ -68,8 +68,7 @@ def parser() -> argparse.ArgumentParser:
     )
     flags.add_argument(
         "--earlier",
-        type=_earlier_rows,
-        default=[],
+        type=_earlier_report,
         metavar="FILE",
         help=f"a {NAME}.json of an earlier run, whose rows stand for the sizes that have no scores now",
     )
@@ -84,10 +83,10 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _earlier_rows(text: str) -> list[dict[str, Any]]:
+def _earlier_report(text: str) -> dict[str, Any]:
     try:
-        return read_rows(Path(text), chain.settings())
-    except (OSError, NestError) as error:
+        return read_report(Path(text), chain.settings())
+    except NestError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
@@ -159,13 +158,16 @@ def _publish(scores_by_point: ScoresByPoint, options: argparse.Namespace) -> Non
     code = hashlib.sha256("".join(_keys(CurvePoint(0, 0)).values()).encode()).hexdigest()
     rows = [row | {"code": code} for row in curve(scores_by_point, list(chain.ASSET_OF_MODEL))]
     report: dict[str, Any] = {
+        "contract": CONTRACT,
         "sizes": sorted({point.size for point in scores_by_point}),
         "seeds": list(dict.fromkeys(point.seed for point in scores_by_point)),
         "settings": chain.settings(),
         "models": list(chain.ASSET_OF_MODEL),
-        "rows": with_earlier(rows, options.earlier),
+        "rows": rows,
         "not_learnable": not_learnable(scores_by_point),
     }
+    if options.earlier:
+        report = with_earlier(report, options.earlier)
     write_json(options.out / f"{NAME}.json", report)
     write_bytes(options.out / f"{NAME}.png", png(draw(report["rows"], report["sizes"])))
     write_text(options.out / f"{NAME}.md", page(report, f"{NAME}.png"))

@@ -67,7 +67,7 @@ def _row(size: int, seeds: Mapping[int, Mapping[str, CurveScores]], models: Sequ
             for scores in seeds.values()
             if scores[first_model].seconds is not None
         ],
-        "machines": sorted({scores[first_model].machine.name for scores in seeds.values()}),
+        "machines": sorted({scores[model].machine.name for scores in seeds.values() for model in models}),
     }
 
 

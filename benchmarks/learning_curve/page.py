@@ -27,7 +27,7 @@ def page(report: Mapping[str, Any], figure: str) -> str:
 
 def _settings(report: Mapping[str, Any]) -> str:
     settings = ", ".join(f"`{name}={value}`" for name, value in report["settings"].items())
-    codes = _sizes_by({row["size"]: [f"`{row['code'][:16]}`"] for row in report["rows"]})
+    codes = _names_with_sizes({row["size"]: [f"`{row['code'][:16]}`"] for row in report["rows"]})
     return f"Settings: {settings}. Recipe and code: {codes or '–'}."
 
 
@@ -98,17 +98,24 @@ def _coverage(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) 
             " / ".join(f"{count:,}" for count in row["positives"].values()) if row else "–",
             _join([_run(run) for run in row["runs"]]) if row else "–",
         ]
-    note = "\nWith the outcome: rows of mortality / long stay / readmission. Seconds: of runs that were not interrupted"
-    machines = _sizes_by({row["size"]: row["machines"] for row in report["rows"]})
-    return _table(heads, cells) + f"{note}{f', on {machines}' if machines else ''}.\n"
+    note = (
+        "\nWith the outcome: rows of mortality / long stay / readmission. Seconds: of runs that were not interrupted; "
+        "the load does not hold what began at the same time."
+    )
+    machines = _names_with_sizes({row["size"]: row["machines"] for row in report["rows"]})
+    return _table(heads, cells) + f"{note}{f' Made on {machines}.' if machines else ''}\n"
 
 
 def _run(run: Mapping[str, float | None]) -> str:
     return f"{run['seconds']:,.0f}{'' if (load := run['load']) is None else f' ({load:.1f})'}"
 
 
-def _sizes_by(names: Mapping[int, Sequence[str]]) -> str:
-    """Return what the sizes were made with as `A (500, 1,000), B (2,000)`, and as `A` if it is the same for all."""
+def _names_with_sizes(names: Mapping[int, Sequence[str]]) -> str:
+    """Return each name with the sizes it belongs to: `A (500, 1,000 patients); B (2,000 patients)`; one alone as `A`.
+
+    Args:
+        names: by size.
+    """
     sizes: dict[str, list[str]] = {}
     for size, names_of_size in names.items():
         for name in names_of_size:

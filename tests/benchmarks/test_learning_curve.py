@@ -214,7 +214,7 @@ def test_page_lists_finished_and_missing_runs():
     assert any("| 33 % (33 to 33) |" in line for line in lines)
     assert any(line.endswith("Recipe and code: `c0de`.") for line in lines)
     assert any(line.endswith("| 100 (0.2), 100 (0.2) |") for line in lines)
-    assert lines[-1].endswith(", on 2 cores of a chip, 24.0 GiB, Python 3.11.7.")
+    assert lines[-1].endswith("Made on 2 cores of a chip, 24.0 GiB, Python 3.11.7.")
     assert png(draw(report["rows"], report["sizes"])).startswith(b"\x89PNG")
     assert png(draw([], SIZES)).startswith(b"\x89PNG")
 
@@ -231,37 +231,75 @@ def published_curve(folder: Path, *arguments: str) -> dict[str, Any]:
     return json.loads((folder / "out" / "learning_curve.json").read_text())
 
 
-def test_earlier_rows_stand_for_the_sizes_without_scores(tmp_path, monkeypatch: pytest.MonkeyPatch):
+def write_report(file: Path, report: dict[str, Any], **changes: Any) -> Path:
+    file.write_text(json.dumps(report | changes))
+    return file
+
+
+def test_earlier_rows_stand_for_the_sizes_without_scores(tmp_path):
     earlier = published_curve(tmp_path / "earlier")
     (row,) = earlier["rows"]
-    larger_row = row | {"size": 2_000, "code": "0lder", "machines": ["an older machine"]}
-    outdated_row = row | {"code": "0lder"}
-    file = tmp_path / "learning_curve.json"
-    file.write_text(json.dumps(earlier | {"rows": [larger_row, outdated_row]}))
+    larger_row = row | {"size": 40_000, "code": "0lder", "machines": ["an older machine"]}
+    file = write_report(
+        tmp_path / "learning_curve.json",
+        earlier,
+        sizes=[500, 40_000],
+        rows=[row | {"code": "0lder"}, larger_row],
+        not_learnable=[{"size": 500, "seed": 7}, {"size": 40_000, "seed": 7}],
+    )
 
     report = published_curve(tmp_path / "now", "--earlier", str(file))
     assert report["rows"] == [row, larger_row]
-    text = page(report, "curve.png")
-    assert f"Recipe and code: `{row['code'][:16]}` (500 patients); `0lder` (2,000 patients)." in text
+    assert report["sizes"] == [*SIZES, 40_000]
+    assert report["not_learnable"] == [{"size": 40_000, "seed": 7}]
+    text = (tmp_path / "now" / "out" / "learning_curve.md").read_text()
+    assert f"Recipe and code: `{row['code'][:16]}` (500 patients); `0lder` (40,000 patients)." in text
     assert (
-        "on 2 cores of a chip, 24.0 GiB, Python 3.11.7 (500 patients); an older machine (2,000 patients)."
+        "Made on 2 cores of a chip, 24.0 GiB, Python 3.11.7 (500 patients); an older machine (40,000 patients)."
         in text
     )
+    assert sum(line.startswith("| 40,000 |") for line in text.splitlines()) == 3 + len(chain.COHORTS)
 
-    monkeypatch.setenv("NEST_FINETUNING", "epochs=1")
+
+def test_row_names_the_machine_of_every_model():
+    point = CurvePoint(500, 42)
+    standing = {model: fake_scores(point, model) for model in MODELS}
+    standing["lightgbm"] = fake_scores(
+        point, "lightgbm", machine=MACHINE.model_copy(update={"cpu": "another"})
+    )
+    (row,) = curve({point: standing}, MODELS)
+    assert [name.split(",")[0] for name in row["machines"]] == ["2 cores of a chip", "2 cores of another"]
+
+
+def refused_earlier_file(folder: Path, capsys: pytest.CaptureFixture[str], file: Path) -> str:
+    """Return what a command prints that refuses this file before it makes anything."""
+    folders = ("--work", str(folder / "work"), "--out", str(folder / "out"))
     with pytest.raises(SystemExit):
-        main(
-            ["--work", str(tmp_path / "other"), "--out", str(tmp_path / "other_out"), "--earlier", str(file)]
-        )
+        main(["--sizes", "500", *folders, "--earlier", str(file)])
+    assert not (folder / "work").exists()
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
+    return error.partition("argument --earlier: ")[2]
 
 
-@pytest.mark.parametrize("text", ["{}", "[", "[]"])
-def test_earlier_file_that_is_no_curve_is_refused_in_one_sentence(tmp_path, capsys, text: str):
+@pytest.mark.parametrize("text", ["{}", "[", "[]", '{"contract": "learning_curve/1", "rows": []}'])
+def test_earlier_file_that_is_no_report_is_refused(tmp_path, capsys, text: str):
     file = tmp_path / "learning_curve.json"
     file.write_text(text)
-    with pytest.raises(SystemExit):
-        main(["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--earlier", str(file)])
-    assert f"argument --earlier: {file} is no learning_curve.json" in capsys.readouterr().err
+    assert refused_earlier_file(tmp_path, capsys, file).startswith(
+        f"{file}: this is no report of the learning curve"
+    )
+
+
+def test_missing_earlier_file_is_refused(tmp_path, capsys):
+    file = tmp_path / "missing.json"
+    error = refused_earlier_file(tmp_path, capsys, file)
+    assert error == f"{file}: this file cannot be read (No such file or directory)."
+
+
+def test_earlier_file_of_other_settings_is_refused(tmp_path, capsys):
+    report = {"contract": "learning_curve/2", "settings": {"NEST_MODEL": "small"}}
+    error = refused_earlier_file(tmp_path, capsys, write_report(tmp_path / "learning_curve.json", report))
+    assert "was made with NEST_MODEL=small, the new one would be with NEST_MODEL=tiny; set the same" in error
 
 
 SMALL = {
