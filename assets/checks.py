@@ -300,10 +300,7 @@ def evidence_check(source: str) -> dg.AssetChecksDefinition:
         result = dg.AssetCheckResult(
             passed=not names_by_reason,
             severity=dg.AssetCheckSeverity.WARN,
-            description=" ".join(
-                f"{reason[:1].upper()}{reason[1:]}: {_some_of(names)}."
-                for reason, names in names_by_reason.items()
-            )
+            description=" ".join(f"{_some_of(names)}: {reason}." for reason, names in names_by_reason.items())
             or "every cell was made",
         )
         return log_failures(result)[0]
@@ -316,22 +313,22 @@ def _missing_cells(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     titles = {row["name"]: row["title"] for row in metrics["rows"]}
     for row in metrics["rows"]:
         if failure := row.get("pretraining", {}).get("failure"):
-            yield f"the pretraining of {row['title']}", failure
+            yield f"The pretraining of {row['title']}", failure
     for task in metrics["tasks"].values():
         for row, reason in task["reasons"].items():
             if not reason.startswith("not trainable"):
-                yield f"{titles[row]} on {task['title']}", reason
+                yield f"{titles[row]} ({task['title']})", reason
     if failure := metrics["removals"].get("failure"):
-        yield "what NEST loses without parts of its input", failure
+        yield "What NEST loses without parts of its input", failure
 
 
 MOST_NAMES = 6
 
 
 def _some_of(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, which may have commas, and how many more there are."""
     more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return "; ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def log_failures(*results: dg.AssetCheckResult) -> tuple[dg.AssetCheckResult, ...]:

@@ -289,7 +289,7 @@ def test_check_of_the_page_names_each_cell_that_is_missing(failure, tmp_path):
     )
     assert evaluation.passed == (failure is None)
     expected = (
-        "Out of memory: the pretraining of BERT, BERT on ICD chapter, what NEST loses without parts of its input."
+        "The pretraining of BERT; BERT (ICD chapter); What NEST loses without parts of its input: out of memory."
         if failure
         else "every cell was made"
     )
@@ -300,5 +300,5 @@ def test_check_of_the_page_names_some_of_many_cells_and_counts_the_others(tmp_pa
     rows = [{"name": str(number), "title": f"Row {number}"} for number in range(20)]
     task = {"title": "Mortality", "reasons": {row["name"]: "not made yet" for row in rows}}
     evaluation = evaluate_page(tmp_path, {"rows": rows, "tasks": {"mimic_mortality": task}, "removals": {}})
-    assert evaluation.description.startswith("Not made yet: Row 0 on Mortality, Row 1 on Mortality, ")
-    assert evaluation.description.endswith("Row 5 on Mortality and 14 more.")
+    assert evaluation.description.startswith("Row 0 (Mortality); Row 1 (Mortality); ")
+    assert evaluation.description.endswith("; Row 5 (Mortality) and 14 more: not made yet.")

@@ -176,6 +176,17 @@ def test_a_failed_cell_has_its_reason_in_its_place_and_the_page_stands(layout):
     assert "memory ran out." in page
 
 
+def test_a_task_without_a_model_has_its_reasons_and_no_empty_sentence(tmp_path):
+    layout = made_layout(tmp_path / "mimic", subjects=24)
+    for card in layout.cards.glob("*mortality*"):
+        card.unlink()
+    metrics = evidence(layout, ROWS, [TASK])
+    assert metrics["tasks"][TASK]["cells"] == {}
+    page = render(metrics)
+    assert "not made yet" in page
+    assert not re.search(r'<p class="soft">\s*\.', page)
+
+
 @pytest.fixture
 def removals(layout):
     """Write what NEST loses on TASK, and on a task that has no ablations."""
