@@ -13,13 +13,13 @@ _UNREADABLE = "cannot be read; is it a text file in UTF-8?"
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a regular file of at most `MAX_BYTES`, never waiting for a pipe or device.
+    """Return the text of a regular file of at most `MAX_BYTES`, without a byte order mark; wait for no pipe or device.
 
     Raises:
         CohortError: the file does not exist, is not a text file, or is too large.
     """
     try:
-        return _read_bytes(path).decode("utf-8")
+        return _read_bytes(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise _error(path, "there is no such file") from None
     except (OSError, ValueError):  # ValueError: not UTF-8

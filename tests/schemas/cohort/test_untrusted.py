@@ -133,6 +133,15 @@ def test_anything_but_a_text_file_is_a_fault_and_other_files_load(name, tmp_path
     assert message in str(bad["harm"])
 
 
+def test_byte_order_mark_is_no_part_of_the_text(tmp_path):
+    path = tmp_path / "mimic_mortality.yaml"
+    path.write_text("\ufeff" + GOOD)
+    assert parse_cohort(path).cohort == "mimic_mortality"
+    path.write_text("\ufeff" + GOOD.replace("outcome:", "\toutcome:"))
+    with pytest.raises(CohortError, match="indented with a tab"):
+        parse_cohort(path)
+
+
 def test_file_of_the_largest_size_is_parsed(tmp_path):
     path = tmp_path / "mimic_mortality.yaml"
     path.write_text(GOOD + "#" * (MAX_BYTES - len(GOOD.encode())))
