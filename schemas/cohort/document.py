@@ -89,9 +89,9 @@ _INDENTED = "this line is not indented like the lines it belongs to; indent them
 _TAB = "this line is indented with a tab; use spaces"
 _ANCHOR = "put text that begins with * or & in quotes"
 _ESCAPE = "text in double quotes contains a \\; use single quotes"
-_SPECIAL = "put text that begins with a special character in quotes"
+_OTHER = "put text that begins with a special character in quotes"
 
-# part of libyaml's message -> what to tell the author of the file
+# part of libyaml's message -> what to tell the author of the file, to whom no other is shown
 _SYNTAX = {
     "did not find expected key": _INDENTED,
     "did not find expected '-' indicator": _INDENTED,
@@ -117,8 +117,6 @@ _SYNTAX = {
     "found a tag": "tags (!…) are not supported; put text that begins with ! in quotes",
     "too deep": f"lists and mappings are nested more than {MAX_DEPTH} levels deep",
     "found another document": "the file contains two documents; write each cohort to a file of its own",
-    "cannot start any token": _SPECIAL,
-    "directive": _SPECIAL,
 }
 
 
@@ -128,8 +126,8 @@ def _syntax_fault(error: yaml.MarkedYAMLError, text: str) -> Fault:
     For a bracket or quotation mark that is never closed, that is the line where it opens.
     """
     problem = error.problem or ""
-    sentence = next((words for part, words in _SYNTAX.items() if part in problem), problem)
-    if sentence == _SPECIAL and error.problem_mark and text.startswith("\t", error.problem_mark.index):
+    sentence = next((words for part, words in _SYNTAX.items() if part in problem), _OTHER)
+    if "cannot start" in problem and error.problem_mark and text.startswith("\t", error.problem_mark.index):
         sentence = _TAB
     is_unclosed = any(part in (error.context or "") for part in ("flow", "simple key", "quoted"))
     mark = error.context_mark if is_unclosed and error.context_mark else error.problem_mark

@@ -413,6 +413,11 @@ def test_code_format_is_checked_by_vocabulary(vocab, good, bad):
             ("about: ", "about: %"),
             "2: not valid YAML: put text that begins with a special character in quotes",
         ),
+        (
+            ("about: ", "about: !<"),
+            "2: not valid YAML: put text that begins with a special character in quotes",
+        ),
+        (("about: ", "about: 'a\n--- "), "2: not valid YAML: a quotation mark is never closed"),
         (("about: ", "about: |"), "2: not valid YAML: put text that begins with | or > in quotes"),
         (("about: ", "about: ? "), "2: not valid YAML: put text that begins with ? in quotes"),
         (("about: ", "about: - "), "2: not valid YAML: an item of a list begins a line of its own"),

@@ -53,8 +53,11 @@ TEXTS = {
     "length of 999,999 years": (GOOD.replace("24 hours", "999999 years"), "is too long; write at most"),
     "NUL": ("cohort: a\0b", "plain text file"),
     "escaped NUL": (GOOD.replace("about: ", 'about: "\\0"\n#'), "control character"),
-    "half a surrogate pair": (GOOD.replace("about: ", 'about: "\\ud800"\n#'), "use single quotes"),
-    "half a surrogate pair as a key": ('"\\udcff": 1\n' + GOOD, "use single quotes"),
+    "half a surrogate pair": (
+        GOOD.replace("about: ", 'about: "\\ud800"\n#'),
+        "text in double quotes contains a \\",
+    ),
+    "half a surrogate pair as a key": ('"\\udcff": 1\n' + GOOD, "text in double quotes contains a \\"),
     "name of 5,000 letters": (
         GOOD.replace("mimic_mortality", "m" * 5000),
         "the name is too long; write at most 100",
