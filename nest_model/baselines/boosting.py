@@ -32,6 +32,9 @@ LABELS = 50
 MIN_ROWS = 20
 """Fewest rows in a leaf, and fewest training rows in which a column must be non-zero."""
 
+FEW_ROWS_PER_LEAF_ROW = 10
+"""Of few training rows a leaf must hold a tenth, in place of MIN_ROWS."""
+
 LISTED_COLUMNS = 20
 """How many columns are listed by the gain of their splits."""
 
@@ -110,6 +113,12 @@ class FittedBoosters:
 def grid_of(label_type: str, *, bagging: bool) -> tuple[dict[str, Any], ...]:
     """Return the grid of a label type; with `bagging` each of its points draws rows, so that seeds differ."""
     return tuple((BAGGING if bagging else {}) | point for point in GRIDS[label_type])
+
+
+def with_small_leaves(grid: Sequence[Mapping[str, Any]], rows: int) -> tuple[dict[str, Any], ...]:
+    """Return a grid for few training rows, of which a leaf may hold fewer than MIN_ROWS: a tenth, but at least one."""
+    leaf = max(1, min(MIN_ROWS, rows // FEW_ROWS_PER_LEAF_ROW))
+    return tuple({"min_data_in_leaf": leaf, **point} for point in grid)
 
 
 def fit(

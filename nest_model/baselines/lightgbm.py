@@ -19,6 +19,7 @@ from nest_model.baselines.boosting import (
     fit,
     grid_of,
     importance,
+    with_small_leaves,
 )
 from nest_model.baselines.boosting import (
     predictions as predictions_of,
@@ -74,7 +75,9 @@ def run(
     learnt writes `not_trainable.json` instead of a model and raises no error.
 
     Args:
-        labelled_share: of the training and validation patients whose labels are used, see `Labels.with_share`.
+        labelled_share: of the training and validation patients whose labels are used, see `Labels.with_share`. Under 1,
+            columns are those that enough training rows have, labelled or not, as a pretrained encoder has seen
+            unlabelled patients too, and leaves may be smaller (`with_small_leaves`).
         counts: `windows` adds counts by how long ago an event was known, and bags the rows, so that seeds differ.
         key: of the inputs and the code; a finished model of another key is fitted again.
         skip_finished: skip a model that an identical fit has already finished.
@@ -85,7 +88,8 @@ def run(
     Raises:
         NestError: the inputs do not belong together.
     """
-    table = Labels.read(labels).with_share(labelled_share, seed)
+    all_rows = Labels.read(labels)
+    table = all_rows.with_share(labelled_share, seed)
     reason = untrainable_reason(table)
     if reason is not None:
         write_not_trainable(table, reason, out, predictions, telemetry)
@@ -93,10 +97,10 @@ def run(
     seqsets = SeqSets.read(seqset)
     tokens = read_tokens(vocab, seqsets.vocab_sha256)["token"].to_pylist()
     selection = select(
-        seqsets, table.task.features, table.subject_id, table.encounter_id, table.predict_at_us
+        seqsets, all_rows.task.features, all_rows.subject_id, all_rows.encounter_id, all_rows.predict_at_us
     )
-    features, names = _features(table, seqsets, selection, tokens, counts)
-    columns = common_columns(features[np.flatnonzero(table.split == "train")], MIN_ROWS)
+    features, names = _features(all_rows, seqsets, selection, tokens, counts)
+    columns = common_columns(features[np.flatnonzero(all_rows.split == "train")], MIN_ROWS)
     if not len(columns):
         write_not_trainable(
             table, f"no column has a count in at least {MIN_ROWS} training rows", out, predictions, telemetry
@@ -104,6 +108,9 @@ def run(
         return None
     features = features[:, columns]
     grid = grid_of(table.task.label_type, bagging=counts == "windows")
+    if labelled_share < 1:
+        features = features[all_rows.rows_of_share(labelled_share, seed)]
+        grid = with_small_leaves(grid, int((table.split == "train").sum()))
     column_names = [names[column] for column in columns]
     settings = [
         column_names,
@@ -241,7 +248,8 @@ def _readme(config: dict[str, Any], task: Task) -> str:
             "before it, the number of sets, the days since the prior set, and the number of tokens in each part. The "
             "selector that NEST uses decides which events are counted.\n",
             *([_IN_WINDOWS] if config.get("counts") == "windows" else []),
-            f"- columns: {len(config['columns']):,}, those non-zero in at least {MIN_ROWS} training rows",
+            f"- columns: {len(config['columns']):,}, those non-zero in at least {MIN_ROWS} training rows, "
+            "labelled or not",
             f"- {'' if by_loss else classes}boosters: {len(config['boosters'])}",
             f"- rows: training {config['training_rows']}, validation {config['validation_rows']}",
             f"- grid point: {json.dumps(config['grid_point'])}, {best}",

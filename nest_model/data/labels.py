@@ -65,10 +65,11 @@ class Labels:
 
         The patients are drawn by a hash of the seed and the patient: those of a share are among those of a larger one.
         """
-        if share >= 1:
-            return self
-        is_taken = is_in_share(self.subject_id, share, seed) | (self.split == "test")
-        return self.take(np.flatnonzero(is_taken))
+        return self if share >= 1 else self.take(self.rows_of_share(share, seed))
+
+    def rows_of_share(self, share: float, seed: int) -> np.ndarray:
+        """Return the places of the rows that `with_share` returns."""
+        return np.flatnonzero(is_in_share(self.subject_id, share, seed) | (self.split == "test"))
 
     def truth(self, classes: Sequence[str]) -> np.ndarray:
         """Return bool [rows, classes]; a bool task has one column, "true". Numbers and times: see `truth_table`."""

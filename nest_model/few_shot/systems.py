@@ -39,8 +39,6 @@ DEFAULT = ("frozen", "lightgbm", "logistic")
 
 STRENGTHS = tuple(10.0**power for power in range(-5, 3))
 """Candidates for C with few rows, which need less shrinkage than many: a part of EHRSHOT's."""
-FEWEST_IN_A_LEAF = 10
-"""Of so many training rows one may be a leaf by itself."""
 ROW_BUDGET = 16_384
 
 FineTune = Callable[[Path, Path, Path], None]
@@ -124,8 +122,7 @@ def lightgbm(task: FewShotTask, sample: Labels, is_whole: bool, folder: Path) ->
     """Return probabilities of boosted trees on counts; with few rows a leaf may hold one."""
     features = task.counts[task.places(sample)]
     rows = int(np.count_nonzero(sample.split == "train"))
-    leaf = boosting.MIN_ROWS if is_whole else max(1, min(boosting.MIN_ROWS, rows // FEWEST_IN_A_LEAF))
-    grid = [{"min_data_in_leaf": leaf} | dict(point) for point in boosting.GRIDS["bool"]]
+    grid = boosting.GRIDS["bool"] if is_whole else boosting.with_small_leaves(boosting.GRIDS["bool"], rows)
     model = boosting.fit(sample, features, grid=grid, seed=task.seed, telemetry=task.telemetry)
     return boosting.probabilities(model.boosters, features)[:, 0]
 

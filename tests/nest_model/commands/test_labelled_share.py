@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nest_model.__main__ import main
+from nest_model.baselines.boosting import MIN_ROWS, with_small_leaves
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import read_predictions
 from nest_model.recipe import Recipe
@@ -59,6 +60,28 @@ def test_both_commands_learn_from_fewer_rows_and_score_the_same_test_rows(world,
         (all_rows, test), (half, same_test) = rows[command, "1"], rows[command, "0.5"]
         assert 0.3 * all_rows < half < 0.7 * all_rows
         assert np.array_equal(test, same_test)
+
+
+def test_trees_of_few_labels_have_the_columns_of_all_training_rows_and_smaller_leaves(world, tmp_path):
+    configs = {}
+    for share in ("1", "0.3"):
+        paths = [f"--labels={world.labels}", f"--seqset={world.seqset}", f"--vocab={world.vocab}"]
+        predictions = tmp_path / share / "r" / "predictions.parquet"
+        arguments = [*paths, f"--out={tmp_path / share}", f"--predictions={predictions}"]
+        assert main(["lightgbm", *arguments, f"--labelled-share={share}"]) == 0
+        configs[share] = json.loads((tmp_path / share / "config.json").read_text())
+    few, every = configs["0.3"], configs["1"]
+
+    rows = training_rows(tmp_path / "0.3")
+    assert rows < 10 * MIN_ROWS, "too many rows to test anything"
+    assert len(few["columns"]) == len(every["columns"])
+    leaves = [{point.get("min_data_in_leaf", MIN_ROWS) for point in each["grid"]} for each in (few, every)]
+    assert leaves == [{rows // 10, 60}, {MIN_ROWS, 60}]
+
+
+def test_a_leaf_of_few_rows_holds_a_tenth_of_them_and_never_none():
+    leaves = {rows: with_small_leaves([{}], rows)[0]["min_data_in_leaf"] for rows in (4, 45, 199, 3_000)}
+    assert leaves == {4: 1, 45: 4, 199: 19, 3_000: MIN_ROWS}
 
 
 def training_rows(folder: Path) -> int:
