@@ -30,7 +30,7 @@ LABELS = 50
 """How many of a list task's commonest labels get a booster each."""
 
 MIN_ROWS = 20
-"""Fewest rows in a leaf, and fewest training rows in which a column must be non-zero."""
+"""Fewest rows in a leaf, unless few have labels, and fewest training rows in which a column must be non-zero."""
 
 FEW_ROWS_PER_LEAF_ROW = 10
 """Of few training rows a leaf must hold a tenth, in place of MIN_ROWS."""

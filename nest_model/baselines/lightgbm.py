@@ -107,6 +107,7 @@ def run(
         )
         return None
     features = features[:, columns]
+    shown_names = _shown_names([names[column] for column in columns], all_rows, features)
     grid = grid_of(table.task.label_type, bagging=counts == "windows")
     if labelled_share < 1:
         features = features[all_rows.rows_of_share(labelled_share, seed)]
@@ -127,7 +128,6 @@ def run(
         telemetry.result(result)
         return result
     model = fit(table, features, grid=grid, seed=seed, telemetry=telemetry)
-    shown_names = _shown_names(column_names, table, features)
     description: dict[str, Any] = {
         "columns": shown_names + (["interval"] if table.task.label_type == "time" else []),
         "training_rows": suppress_count(int((table.split == "train").sum())),
@@ -135,6 +135,7 @@ def run(
         "seed": seed,
         "vocab_sha256": seqsets.vocab_sha256,
         **({} if counts == "plain" else {"counts": counts}),
+        **({} if labelled_share == 1 else {"labelled_share": labelled_share}),
     }
     save(out, model, table.task, grid, description)
     name = "lightgbm" if counts == "plain" else f"lightgbm_{counts}"
@@ -229,11 +230,18 @@ _IN_WINDOWS = (
 )
 
 
+_OF_FEW_LABELS = (
+    "- leaves may hold few training rows, and the model's file counts them: give it to nobody who may not see the "
+    "tables"
+)
+
+
 def _readme(config: dict[str, Any], task: Task) -> str:
     validation = {name: value for name, value in config["validation"].items() if value is not None}
     by_loss = task.label_type in WITHOUT_CLASSES
     merit, classes = "loss" if by_loss else "AP", f"classes: {len(config['classes'])}, "
     best = f"the best of {len(config['grid'])} by validation {merit}"
+    of_share = config.get("labelled_share")
     return "\n".join(
         [
             front_matter(
@@ -248,10 +256,11 @@ def _readme(config: dict[str, Any], task: Task) -> str:
             "before it, the number of sets, the days since the prior set, and the number of tokens in each part. The "
             "selector that NEST uses decides which events are counted.\n",
             *([_IN_WINDOWS] if config.get("counts") == "windows" else []),
-            f"- columns: {len(config['columns']):,}, those non-zero in at least {MIN_ROWS} training rows, "
-            "labelled or not",
+            f"- columns: {len(config['columns']):,}, those non-zero in at least {MIN_ROWS} training rows"
+            f"{', labelled or not' if of_share else ''}",
             f"- {'' if by_loss else classes}boosters: {len(config['boosters'])}",
             f"- rows: training {config['training_rows']}, validation {config['validation_rows']}",
+            *([_OF_FEW_LABELS] if of_share else []),
             f"- grid point: {json.dumps(config['grid_point'])}, {best}",
             f"- validation: {', '.join(f'{name} {value:.4g}' for name, value in validation.items())}",
             f"- seed {config['seed']}, vocabulary sha256 `{config['vocab_sha256']}`\n",

@@ -74,7 +74,15 @@ def test_trees_of_few_labels_have_the_columns_of_all_training_rows_and_smaller_l
 
     rows = training_rows(tmp_path / "0.3")
     assert rows < 10 * MIN_ROWS, "too many rows to test anything"
-    assert len(few["columns"]) == len(every["columns"])
+    assert few["columns"] == every["columns"]
+    metrics = json.loads((tmp_path / "0.3" / "metrics.json").read_text())
+    assert metrics["test"]["auroc"]["value"] > 0.9, (
+        "a token reveals the label, unless rows and labels are mixed up"
+    )
+    text = (tmp_path / "0.3" / "README.md").read_text()
+    assert "labelled or not" in text
+    assert "give it to nobody who may not see the tables" in text
+    assert "labelled or not" not in (tmp_path / "1" / "README.md").read_text()
     leaves = [{point.get("min_data_in_leaf", MIN_ROWS) for point in each["grid"]} for each in (few, every)]
     assert leaves == [{rows // 10, 60}, {MIN_ROWS, 60}]
 
