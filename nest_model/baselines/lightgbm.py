@@ -107,12 +107,12 @@ def run(
         )
         return None
     features = features[:, columns]
-    shown_names = _shown_names([names[column] for column in columns], all_rows, features)
+    column_names = [names[column] for column in columns]
+    shown_names = _shown_names(column_names, all_rows, features)
     grid = grid_of(table.task.label_type, bagging=counts == "windows")
     if labelled_share < 1:
         features = features[all_rows.rows_of_share(labelled_share, seed)]
         grid = with_small_leaves(grid, int((table.split == "train").sum()))
-    column_names = [names[column] for column in columns]
     settings = [
         column_names,
         seqsets.vocab_sha256,
