@@ -1,6 +1,7 @@
 """Render the page: the numbers of `metrics.json` as text, tables and figures in one self-contained file."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
@@ -109,6 +110,7 @@ def _common_variables(
     }
 
 
+@cache
 def template(name: str, package: str = "nest_model.report", **filters: Callable[..., Any]) -> Template:
     """Return a template of a package, which may extend those of this one.
 
