@@ -219,6 +219,7 @@ def fresh_encoder() -> HiBehrt:
     return HiBehrt(CONFIG)
 
 
+@pytest.mark.long
 def test_after_100_steps_the_projections_still_differ():
     metrics = train(GuessedWindows(CONFIG), fresh_encoder(), 100, rate=1e-3)
     assert metrics["val_std_z"] > 1e-3
