@@ -112,10 +112,10 @@ def _common_variables(
 
 @cache
 def template(name: str, package: str = "nest_model.report", **filters: Callable[..., Any]) -> Template:
-    """Return a template of a package, which may extend those of this one.
+    """Return a template of a package, which may extend those of this one; each is compiled once.
 
     Args:
-        filters: more filters, by the name that the template has for each.
+        filters: more filters, functions of a module, by the name that the template has for each.
     """
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("nest_model.report", ".")]),
