@@ -14,7 +14,10 @@ RESAMPLES = 1_000
 SEED = 42
 """Seed of the resamples, whatever a model's seed: the same patients are drawn for every model and report."""
 
-_BLOCK_CELLS = 200_000  # weights at a time, 1.6 MB: blocks of 16 MB took twice as long
+_BLOCK_CELLS = 200_000  # weights at a time, 1.6 MB: of 2,000 rows blocks of 16 MB took twice as long
+_LEAST_RESAMPLES = (
+    8  # at a time: a block sorts the rows once; of 300,000 rows one at a time took twice as long
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Resamples:
         subjects = np.unique(subject_id)
         rng, size = np.random.default_rng(seed), len(subjects)
         draws = np.zeros((count, size), dtype=np.uint16)
-        block = max(1, _BLOCK_CELLS // max(1, size))
+        block = _resamples_at_a_time(size)
         for first in range(0, count, block):
             rows = draws[first : first + block]
             columns = rng.integers(0, size, rows.shape) + size * np.arange(len(rows))[:, None]
@@ -40,9 +43,13 @@ class Resamples:
     def apply(self, metric: Callable[[np.ndarray], np.ndarray], subject_id: np.ndarray) -> np.ndarray:
         """Return metric(weights [block, rows]) -> [block] for every resample, computed in blocks."""
         columns = np.searchsorted(self.subjects, subject_id)
-        block = max(1, _BLOCK_CELLS // max(1, len(columns)))
+        block = _resamples_at_a_time(len(columns))
         starts = range(0, len(self.draws), block)
         return np.concatenate([metric(self.draws[i : i + block][:, columns].astype(float)) for i in starts])
+
+
+def _resamples_at_a_time(columns: int) -> int:
+    return max(_LEAST_RESAMPLES, _BLOCK_CELLS // max(1, columns))
 
 
 def weighted_auroc(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> np.ndarray:
