@@ -1,7 +1,9 @@
 """The workspace: the settings of this run, and where its files lie."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -120,8 +122,10 @@ class Workspace(dg.ConfigurableResource["Workspace"]):
         """Return the layout of one source, its folder made.
 
         Raises:
-            NestError: the folder cannot be made.
+            NestError: the folder cannot be made, or options contradict those of the source.
         """
+        if spec := sources().get(source):
+            refuse_contradicting_options(self.fetching, spec.pretraining)
         folder = self.data_folder / source
         with writing(folder):
             folder.mkdir(exist_ok=True, mode=0o700)
@@ -144,19 +148,12 @@ class Workspace(dg.ConfigurableResource["Workspace"]):
 
 
 def refuse_contradictions(settings: Settings) -> None:
-    """Refuse options of the trainings that are none, or contradict the preset: before the data work, not after it.
+    """Refuse names of the evidence that are none, and contradicting options, before the data work, not after it.
 
     Raises:
         NestError: which setting, and what is wrong with it.
     """
-    try:
-        PretrainingOptions.from_text(settings.pretraining).changes(preset_for(settings.model, gpu=has_gpu()))
-    except NestError as error:
-        raise NestError(f"NEST_PRETRAINING: {error}") from None
-    try:
-        FineTuningOptions.from_text(settings.finetuning)
-    except NestError as error:
-        raise NestError(f"NEST_FINETUNING: {error}") from None
+    refuse_contradicting_options(settings, {})
     if any(settings.evidence_names):
         compared_sources = [name for name, spec in sources().items() if spec.evidence]
         cohorts, _ = read_folder(COHORT_FILES, set(), tuple(cohort_sources()))
@@ -164,6 +161,29 @@ def refuse_contradictions(settings: Settings) -> None:
             settings.evidence_names,
             [cohort.cohort for cohort in cohorts if cohort.source in compared_sources],
         )
+
+
+def refuse_contradicting_options(settings: Settings, of_source: Mapping[str, Any]) -> None:
+    """Refuse options of the trainings that are none, or contradict each other, the preset or the source.
+
+    Args:
+        of_source: the flags with which the source's NEST is pretrained, see `SourceSpec`.
+
+    Raises:
+        NestError: which setting, and what is wrong with it.
+    """
+    preset = preset_for(settings.model, gpu=has_gpu())
+    try:
+        flags = {name: str(value) for name, value in of_source.items()}
+        flags |= PretrainingOptions.from_text(settings.pretraining).flags()
+        pretraining = PretrainingOptions.from_flags(flags)
+        pretraining.changes(preset)
+    except NestError as error:
+        raise NestError(f"NEST_PRETRAINING: {error}") from None
+    try:
+        FineTuningOptions.from_text(settings.finetuning).refuse_contradictions(pretraining, preset)
+    except NestError as error:
+        raise NestError(f"NEST_FINETUNING: {error}") from None
 
 
 def has_gpu() -> bool:

@@ -5,8 +5,8 @@ Free of torch: settings are checked before a run starts.
 
 import argparse
 import difflib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
@@ -312,10 +312,41 @@ class FineTuningOptions(Options):
         """Return these options without `freeze`, which means nothing for fresh weights."""
         return self.model_copy(update={"freeze": None})
 
+    def refuse_contradictions(self, pretraining: PretrainingOptions, preset: str) -> None:
+        """Refuse what contradicts a NEST pretrained with these options, as its fine-tuning would.
+
+        Raises:
+            NestError: it lacks a block to freeze, or its limits of what is read do not fit these.
+        """
+        config = ModelConfig.preset(preset, _ANY_VOCAB, **pretraining.changes(preset))
+        refuse_absent_blocks(self.freeze or (), blocks_of_nest(config), "nest")
+        replace(config, **self.context)
+
     @field_validator("freeze")
     @classmethod
     def _in_order(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         return tuple(block for block in BLOCKS if block in (value or ())) or None
+
+
+def blocks_of_nest(config: ModelConfig) -> list[str]:
+    """Return the blocks that NEST, or an ablation of it, can freeze."""
+    is_there = {"swe": config.set_wise == "attention", "cse": config.cross_set}
+    return [block for block in BLOCKS if is_there.get(block, True)]
+
+
+def refuse_absent_blocks(blocks: Sequence[str], present: Collection[str], system: str) -> None:
+    """Refuse to freeze a block that a system's encoder does not have.
+
+    All of BLOCKS together are the whole encoder, of any system.
+
+    Raises:
+        NestError: which blocks, and which there are.
+    """
+    absent = [block for block in blocks if block not in present]
+    if absent and set(blocks) != set(BLOCKS):
+        raise NestError(
+            f"freeze {','.join(absent)}: {system} has no such blocks; it has {', '.join(present)}."
+        )
 
 
 def add_flags(command: "argparse._ActionsContainer", kind: type[Options]) -> None:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from nest_model.model.encoder import Encoder
-from nest_model.options import BLOCKS
-from schemas.errors import NestError
+from nest_model.options import BLOCKS, refuse_absent_blocks
 
 
 def freeze_blocks(encoder: Encoder, blocks: Sequence[str]) -> None:
@@ -15,14 +14,11 @@ def freeze_blocks(encoder: Encoder, blocks: Sequence[str]) -> None:
     Raises:
         NestError: the encoder has no such block.
     """
+    parts = encoder.parts()
+    refuse_absent_blocks(blocks, parts, encoder.system)
     if set(blocks) == set(BLOCKS):
         encoder.requires_grad_(False)
         return
-    parts = encoder.parts()
-    if unknown := [block for block in blocks if block not in parts]:
-        raise NestError(
-            f"freeze {','.join(unknown)}: {encoder.system} has no such blocks; it has {', '.join(parts)}."
-        )
     for block in blocks:
         for part in parts[block]:
             part.requires_grad_(False)

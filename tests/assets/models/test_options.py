@@ -6,6 +6,7 @@ from assets.models.common import flags
 from assets.resources import Workspace
 from nest_model.options import PretrainingOptions
 from schemas.errors import NestError
+from schemas.sources import sources
 
 
 @pytest.mark.parametrize(
@@ -24,12 +25,56 @@ from schemas.errors import NestError
             "NEST_PRETRAINING: time2vec_scale has nothing to scale: the preset small has no Time2Vec",
         ),
         ({"finetuning": "freeze=head"}, "NEST_FINETUNING: freeze must be 'embedding', 'swe' or 'cse'."),
+        (
+            {"finetuning": "freeze=swe", "pretraining": "set_wise=mean_pool"},
+            "NEST_FINETUNING: freeze swe: nest has no such blocks; it has embedding, cse.",
+        ),
+        (
+            {"finetuning": "freeze=embedding,cse", "pretraining": "cross_set=false"},
+            "NEST_FINETUNING: freeze cse: nest has no such blocks; it has embedding, swe.",
+        ),
+        (
+            {"finetuning": "max_rows=100"},
+            "NEST_FINETUNING: model config: max_rows must be null or at least max_set_rows",
+        ),
+        (
+            {"finetuning": "max_set_rows=200", "pretraining": "max_rows=100 max_set_rows=50"},
+            "NEST_FINETUNING: model config: max_rows must be null or at least max_set_rows",
+        ),
     ],
 )
 def test_invalid_options_are_refused_when_the_settings_are_read(settings, sentence, tmp_path):
     with pytest.raises(NestError) as error:
         _ = Workspace(data_dir=str(tmp_path), **settings).settings
     assert str(error.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"finetuning": "freeze=embedding,swe,cse", "pretraining": "set_wise=mean_pool"},
+        {"finetuning": "freeze=cse", "pretraining": "set_wise=mean_pool"},
+        {"finetuning": "max_rows=100", "pretraining": "max_set_rows=50"},
+        {"finetuning": "max_rows=100 max_set_rows=100"},
+    ],
+)
+def test_options_that_fit_the_pretraining_are_taken(settings, tmp_path):
+    assert Workspace(data_dir=str(tmp_path), **settings).settings.finetuning == settings["finetuning"]
+
+
+def test_options_that_contradict_those_of_a_source_are_refused_before_its_first_step(tmp_path):
+    """The encounters of PCORnet have no order inside; those of MIMIC-IV have."""
+    workspace = Workspace(data_dir=str(tmp_path), pretraining="time2vec=hours")
+    assert workspace.layout("mimic").root.is_dir()
+    with pytest.raises(NestError, match="NEST_PRETRAINING: time2vec hours distinguishes events of a set"):
+        workspace.layout("pcornet")
+    assert not (tmp_path / "pcornet").exists()
+
+
+@pytest.mark.parametrize("model", ["tiny", "small", "paper", "matched"])
+@pytest.mark.parametrize("source", sources())
+def test_the_options_of_every_source_fit_every_preset(source, model, tmp_path):
+    assert Workspace(data_dir=str(tmp_path), model=model).layout(source).root.is_dir()
 
 
 def test_options_of_a_run_become_command_line_flags(tmp_path, monkeypatch):
