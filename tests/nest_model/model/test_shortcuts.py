@@ -1,13 +1,17 @@
 """Each shortcut alone, none, all and any mixture give the outputs and gradients of the padded float64 reference."""
 
 from dataclasses import fields, replace
+from typing import get_args
 
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nest_model.config import ModelConfig, Shortcuts
+from nest_model.config import ModelConfig, Readout, Shortcuts
+from nest_model.data.packed import PackedBatch
+from nest_model.model.heads import Votes
+from nest_model.model.readout import read_out, vote_logits
 from nest_model.training.losses import pretraining_loss
 from nest_model.training.masking import MaskedBatch, mask_batch
 from tests.support import reference_model
@@ -100,6 +104,43 @@ def test_each_shortcut_keeps_outputs_and_gradients_to_1e_12(name, sizes, config,
 @given(subjects, configs_of_all_blocks, mixtures, st.integers(0, 1000))
 def test_any_mixture_of_shortcuts_keeps_outputs_to_1e_12(sizes, config, shortcuts, seed):
     _compare(sizes, replace(config, shortcuts=shortcuts), seed, dtype=torch.float64, close=1e-12)
+
+
+def random_votes(d_model: int) -> Votes:
+    """Return the votes of three classes, which start at 0 in a training."""
+    torch.manual_seed(1)
+    votes = Votes(d_model, 3, dropout=0.5).double().eval()
+    for weight in votes.parameters():
+        torch.nn.init.normal_(weight)
+    return votes
+
+
+def task_outputs(config: ModelConfig, batch: PackedBatch, seed: int) -> dict[str, torch.Tensor]:
+    """Return what a head of three classes reads and its votes, and the gradients of a random sum of them."""
+    model, votes = seeded_model(config, seed), random_votes(config.d_model)
+    outputs = {"parts": read_out(model, batch), "votes": vote_logits(votes, model, batch)}
+    torch.manual_seed(seed)
+    sum((torch.randn_like(part) * part).sum() for part in outputs.values()).backward()
+    weights = [*model.named_parameters(), *votes.named_parameters("votes")]
+    return outputs | {name: weight.grad for name, weight in weights if weight.grad is not None}
+
+
+@pytest.mark.parametrize("readout", get_args(Readout))
+@settings(max_examples=max(5, settings.default.max_examples // 5))
+@given(subjects, configs_of_all_blocks, st.integers(0, 1000))
+def test_each_shortcut_off_keeps_a_tasks_readout_votes_and_gradients_to_1e_12(readout, sizes, config, seed):
+    config, batch = replace(config, readout=readout), ragged_batch(sizes, seed, config.cse_position)
+    batch = replace(batch, hours=batch.hours.sign())  # two times alone, so that many rows are duplicates
+
+    with_all = task_outputs(config, batch, seed)
+    for name in NAMES:
+        without_it = task_outputs(
+            replace(config, shortcuts=replace(Shortcuts(), **{name: False})), batch, seed
+        )
+        assert with_all.keys() == without_it.keys()
+        for part, values in without_it.items():
+            near = 1e-12 * max(1.0, float(values.detach().abs().max()))
+            torch.testing.assert_close(with_all[part], values, rtol=0, atol=near, msg=f"{name}: {part}")
 
 
 # always the same examples: the norm of an almost constant row may magnify rounding without bound, whatever is skipped
