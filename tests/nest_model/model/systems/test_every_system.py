@@ -1,5 +1,7 @@
 """Every system's encoder against its reference, and the promises that training, freezing and checkpoints build on."""
 
+import math
+from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -8,6 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from nest_model.config import PRESETS, ModelConfig
 from nest_model.data.packed import PackedBatch
@@ -23,6 +27,7 @@ from nest_model.training.freezing import freeze_blocks
 from nest_model.training.objective import CorruptedBatch, Objective
 from nest_model.training.objectives import objective_of
 from schemas.errors import NestError
+from schemas.tables.vocab import UNK
 from tests.support import references
 from tests.support.factories.predictions import task
 from tests.support.factories.ragged import (
@@ -157,6 +162,69 @@ def test_neighbours_in_a_batch_change_no_vector_and_no_gradient(system, dtype, t
 
     torch.testing.assert_close(torch.cat(alone), together, rtol=0, atol=tolerance)
     assert_near(gradients(encoder), of_all, tolerance)
+
+
+class LinearRows(TorchFunctionMode):
+    """Counts the rows that each linear layer of a module computes."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        weights = module.named_parameters()
+        self._names = {weight.untyped_storage().data_ptr(): name for name, weight in weights}
+        self.counts: dict[str, list[int]] = defaultdict(list)
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is F.linear:
+            rows, weight = args[:2]
+            # a layer's weight, or a part of it
+            self.counts[self._names.get(weight.untyped_storage().data_ptr(), "")].append(
+                rows.shape[:-1].numel()
+            )
+        return function(*args, **(kwargs or {}))
+
+
+def rows_of_blocks(system: str, batch: PackedBatch) -> dict[str, int]:
+    """Return how many rows the blocks of a system have, counted by hand, by what their names contain."""
+    rows, sets = len(batch.tokens), batch.sets
+    match system:
+        case "nest" | "heart":
+            return {"set_wise": rows, "cross_set": sets}
+        case "core_behrt":
+            return {"blocks": rows + sets}  # [SEP]
+        case "cehr_bert":
+            return {"blocks": rows + 2 * sets}  # [CLS] or a time token, and [VE]
+        case "gt_behrt":  # a set's codes once each, and every [UNK]
+            tokens_of_sets = [part.tolist() for part in batch.tokens.split(batch.set_offsets.diff().tolist())]
+            nodes = [tokens.count(UNK) + len(set(tokens) - {UNK}) for tokens in tokens_of_sets]
+            return {"graph_layers": sum(nodes), "blocks": sets}
+        case "hi_behrt":
+            lengths = batch.rows.tolist()
+            windows = [1 + max(0, math.ceil((length - 50) / 30)) for length in lengths]
+            overlap = 20 * (sum(windows) - len(windows))
+            return {"extractor": rows + overlap, "aggregator": sum(windows)}
+        case _:
+            return {"blocks": rows}
+
+
+@every_system
+def test_no_block_computes_a_row_of_padding(system):
+    batch, encoder = ragged(system, SIZES), small_encoder(system, readout="cls")
+    rows = rows_of_blocks(system, batch)
+    with LinearRows(encoder) as linear_rows:
+        encoder.patients(batch)
+
+    counts = {
+        (part, name): numbers
+        for name, numbers in linear_rows.counts.items()
+        for part in rows
+        if part in name.split(".")
+    }
+    assert {part for part, _ in counts} == set(rows)
+    for (part, name), numbers in counts.items():
+        if name.endswith("query_key_value.weight") and "anchor" not in name:
+            assert max(numbers) == rows[part], name  # of keys and values; queries may be fewer
+        assert max(numbers) <= rows[part], name
+    assert max(map(max, linear_rows.counts.values())) == max(rows.values())
 
 
 @every_system

@@ -8,6 +8,7 @@ import torch
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
+from nest_model.model.encoder import encoder_class
 from nest_model.model.systems.hi_behrt.encoder import HiBehrt, Windows, num_windows
 from tests.support.factories.ragged import VOCAB_SIZE, ragged_batch, seeded
 from tests.support.references import hi_behrt as reference
@@ -79,10 +80,15 @@ def test_events_of_a_set_may_change_places_but_not_with_the_first_row_or_across_
 
 
 @pytest.mark.parametrize(
-    ("preset", "changes", "parameters"),
-    [("paper", {}, 121_058_944), ("paper", {"d_ff": 1_344}, 100_500_032), ("tiny", {}, 1_526_632)],
+    ("preset", "changes", "parameters", "heads"),
+    [
+        ("paper", {}, 121_058_944, 1_037_184),
+        ("paper", {"d_ff": 1_344}, 100_500_032, 1_037_184),
+        ("small", {}, 12_121_682, 116_352),
+        ("tiny", {}, 1_526_632, 7_584),
+    ],
 )
-def test_sizes_without_the_heads_of_byol(preset, changes, parameters):
+def test_sizes_without_the_heads_of_byol(preset, changes, parameters, heads):
     config = ModelConfig.preset(preset, 20_377, system="hi_behrt", **changes)
     with torch.device("meta"):
         encoder = HiBehrt(config)
@@ -93,7 +99,18 @@ def test_sizes_without_the_heads_of_byol(preset, changes, parameters):
     )
     num_weights = sum(weight.numel() for weight in encoder.parameters())
     assert HiBehrt.num_parameters(config) == num_weights == parameters + of_heads
-    assert of_heads == (1_037_184 if preset == "paper" else 7_584)
-    if preset == "tiny":
-        blocks = sum(weight.numel() for unit in encoder.units() for weight in unit.parameters())
-        assert blocks == pytest.approx(213_504, rel=0.002)
+    assert of_heads == heads
+
+
+@pytest.mark.parametrize(("preset", "of_nest"), [("tiny", 213_504), ("small", 6_819_840)])
+def test_smaller_presets_have_as_many_parameters_in_blocks_as_nest(preset, of_nest):
+    with torch.device("meta"):
+        ours, nest = (
+            encoder_class(name)(ModelConfig.preset(preset, 100, system=name)) for name in ("hi_behrt", "nest")
+        )
+    blocks, blocks_of_nest = (
+        sum(weight.numel() for unit in encoder.units() for weight in unit.parameters())
+        for encoder in (ours, nest)
+    )
+    assert blocks_of_nest == of_nest
+    assert blocks == pytest.approx(of_nest, rel=0.002)
