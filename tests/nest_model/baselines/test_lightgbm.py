@@ -469,7 +469,8 @@ def test_labels_after_the_prediction_change_no_feature(folder, counts):
     )
 
 
-def test_the_test_split_trains_no_booster_and_chooses_no_column(folder):
+@pytest.mark.parametrize("counts", ["plain", "windows"])
+def test_the_test_split_trains_no_booster_and_chooses_no_column(folder, counts):
     """Flipped labels and an unseen token in the test split must give the same model, byte for byte."""
     folder, tokens = folder
     tokens = [[min(token, 15) for token in row] for row in tokens]
@@ -480,13 +481,14 @@ def test_the_test_split_trains_no_booster_and_chooses_no_column(folder):
     for name, rows, truth in (("a", tokens, label), ("b", altered_tokens, flipped_label)):
         write_seqset(folder, [(k, 0, row, [0.0] * 8) for k, row in enumerate(rows)], write_vocab(folder))
         write_labels(folder, truth, "bool", ("false", "true"), SPLIT)
-        models.append(fit(folder, name))
+        models.append(fit(folder, name, counts=counts))
 
     for file in ("model.txt", "config.json", "README.md"):
         assert (models[0] / file).read_bytes() == (models[1] / file).read_bytes(), file
 
 
-def test_labels_of_the_validation_split_end_a_booster_and_grow_no_tree(folder, monkeypatch):
+@pytest.mark.parametrize("counts", ["plain", "windows"])
+def test_labels_of_the_validation_split_end_a_booster_and_grow_no_tree(folder, counts, monkeypatch):
     """Without early stopping a booster depends on the training rows only."""
     from nest_model.baselines import boosting
 
@@ -498,7 +500,7 @@ def test_labels_of_the_validation_split_end_a_booster_and_grow_no_tree(folder, m
     for name, split in (("a", "none"), ("b", "val")):
         truth = [outcome != (row_split == split) for outcome, row_split in zip(label, SPLIT, strict=True)]
         write_labels(folder, truth, "bool", ("false", "true"), SPLIT)
-        models.append((fit(folder, name) / "model.txt").read_bytes())
+        models.append((fit(folder, name, counts=counts) / "model.txt").read_bytes())
 
     assert models[0] == models[1]
 
