@@ -7,16 +7,30 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import SMALL, Run, run
-from tests.support.kill.kills import SEED, Kill, kill_while_running, processes_writing_to
+from tests.support.kill.kills import (
+    SEED,
+    Kill,
+    kill_while_running,
+    processes_writing_to,
+    seed_runs,
+    seeds_trained_again,
+)
 
 EVIDENCE = ("dagster", "job", "execute", "-j", "mimic_evidence")
+SEEDS = (42, 7)
 SETTINGS = {
     "NEST_EVIDENCE_SYSTEMS": "nest,bert,motor,lightgbm",
     "NEST_EVIDENCE_TASKS": "mimic_long_stay",
-    "NEST_SEEDS": "42,7",
+    "NEST_SEEDS": ",".join(map(str, SEEDS)),
     "NEST_PRETRAINING": "",  # of their full length, so that some kills come amid a training
     "NEST_FINETUNING": "",
 }
+CELLS = (
+    "mimic_long_stay_nest",
+    "mimic_long_stay_lightgbm",
+    "mimic_evidence_bert_long_stay",
+    "mimic_evidence_motor_long_stay",
+)
 KILLS = 10
 STEPS = 4  # of the two pretrainings and the two cells, which start after the tables are found unchanged
 
@@ -46,4 +60,9 @@ def test_evidence_killed_ten_times_ends_with_the_same_page(full_run: Run, tmp_pa
     assert hits >= KILLS // 2
     assert page(killed_run) == page(undisturbed_run)
     assert b"mimic_long_stay" in page(killed_run)["metrics.json"]
+    for cell in CELLS:
+        runs = seed_runs(killed_run / "data" / "mimic" / "models" / cell)
+        assert {run.seed for run in runs if run.is_finished} == set(SEEDS), cell
+        assert not seeds_trained_again(runs), f"{cell}: a kill repeats the seed it came in, and no other"
+        assert sum(run.is_trained for run in runs) <= len(SEEDS) + hits, cell
     assert not list((killed_run / "data").rglob("state/*"))

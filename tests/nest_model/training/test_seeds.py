@@ -41,7 +41,7 @@ from tests.support.factories.world import (
     pretrain_one_epoch,
     runtime,
 )
-from tests.support.kill.kills import contents
+from tests.support.kill.kills import contents, seed_runs, seeds_trained_again
 
 RECIPE = Recipe(learning_rate=1e-2, epochs=2, patience=3, examples_per_step=12)
 
@@ -105,6 +105,10 @@ def test_a_trained_seed_is_not_trained_again(world, pretrained_folder, tmp_path,
     tune(world, pretrained_folder, tmp_path, (42, 123, 7))
     assert trained_seeds == [42, 123, 7]
     assert len(results(tmp_path)) == 1 + 3 + 4, "each seed's, and the mean of two, then of three"
+    runs = seed_runs(tmp_path / "model")
+    assert [run.seed for run in runs] == [42, 123, 42, 123, 7]
+    assert [run.seed for run in runs if run.is_trained] == [123, 7], "the log says so too"
+    assert not seeds_trained_again(runs)
     tune(world, pretrained_folder, tmp_path, (42,))
     assert trained_seeds == [42, 123, 7], "a seed trained among several is not trained again"
     assert results(tmp_path)[-1]["metrics"] == results(tmp_path)[0]["metrics"], "the result is reported again"
@@ -142,7 +146,7 @@ def test_a_seed_with_a_missing_file_is_trained_again(
     root = Path(shutil.copytree(several, tmp_path / "copy"))
     (root / name).unlink()
     tune(world, pretrained_folder, root, (42, 123))
-    assert trained_seeds == [123]
+    assert trained_seeds == seeds_trained_again(seed_runs(root / "model")) == [123]
     assert contents(root) == contents(several)
 
 

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -167,3 +168,36 @@ def runs_by_status(storage: Path) -> dict[str, int]:
     os.environ["DAGSTER_NEST_STORAGE"] = str(storage)
     with dg.DagsterInstance.from_config(str(ROOT)) as instance:
         return dict(Counter(run.status.value for run in instance.get_runs()))
+
+
+@dataclass
+class SeedRun:
+    """One time that a command turned to a seed: whether it trained anything, and whether it came to the end."""
+
+    seed: int
+    is_trained: bool = False
+    is_finished: bool = False
+
+
+def seed_runs(model: Path) -> list[SeedRun]:
+    """Return every run of every seed, in order, from a model's log, to which each command of several seeds appends."""
+    runs: list[SeedRun] = []
+    for line in map(json.loads, (model / "metrics.jsonl").read_text().splitlines()):
+        if line["event"] == "seed":
+            runs.append(SeedRun(line["seed"]))
+        elif runs:  # what came before is of commands of a single seed
+            runs[-1].is_trained |= line["event"] in ("evaluation", "trial")
+            runs[-1].is_finished |= line["event"] == "result"
+    return runs
+
+
+def seeds_trained_again(runs: list[SeedRun]) -> list[int]:
+    """Return the seeds that were trained after a run of theirs had finished."""
+    finished: set[int] = set()
+    again = []
+    for run in runs:
+        if run.is_trained and run.seed in finished:
+            again.append(run.seed)
+        if run.is_finished:
+            finished.add(run.seed)
+    return again
