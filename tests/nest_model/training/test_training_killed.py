@@ -66,10 +66,14 @@ def world(tmp_path_factory) -> World:
     return make_world(tmp_path_factory.mktemp("world"), subjects=200)
 
 
+def pretrain_undisturbed(world: World, out: Path, system: str) -> Training:
+    paths = tuple(f"--{name}={getattr(world, name)}" for name in ("seqset", "subjects", "vocab"))
+    return run_undisturbed(("pretrain", *paths, "--model=tiny", f"--system={system}"), out)
+
+
 @pytest.fixture(scope="module")
 def pretraining(world, tmp_path_factory) -> Training:
-    paths = tuple(f"--{name}={getattr(world, name)}" for name in ("seqset", "subjects", "vocab"))
-    return run_undisturbed(("pretrain", *paths, "--model=tiny"), tmp_path_factory.mktemp("pretraining"))
+    return pretrain_undisturbed(world, tmp_path_factory.mktemp("pretraining"), "nest")
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +98,14 @@ def ends_as_if_left_alone(training: Training, folder: Path, kills: int) -> None:
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.long)])
 def test_a_pretraining_killed_at_random_resumes_to_the_same_bytes(pretraining, tmp_path, kills):
     ends_as_if_left_alone(pretraining, tmp_path, kills)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("system", ["hi_behrt", "gt_behrt", "motor"])
+def test_a_pretraining_with_more_to_keep_resumes_to_the_same_bytes(world, tmp_path, system):
+    """BYOL's slower copy of the model, GT-BEHRT's second stage, MOTOR's events and pieces of time."""
+    pretraining = pretrain_undisturbed(world, tmp_path / "undisturbed", system)
+    ends_as_if_left_alone(pretraining, tmp_path, kills=3)
 
 
 @pytest.mark.long
