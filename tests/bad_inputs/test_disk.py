@@ -1,9 +1,6 @@
 """Tests that a full disk or an unwritable folder raises one message and leaves earlier outputs unchanged."""
 
-import resource
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from schemas.layout import Layout
 from schemas.rules import PRESETS
 from tests.bad_inputs.clean import write_clean
 from tests.support.compare import run_all
+from tests.support.full_disk import no_room
 from tests.support.raw_tables import make_tables, write_tables
 
 RULES = PRESETS["default"]
@@ -39,17 +37,6 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def everything(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@contextmanager
-def no_room() -> Iterator[None]:
-    """Limit files of this process to 200 bytes, so that the kernel refuses writes as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("step", STEPS)

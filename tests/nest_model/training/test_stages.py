@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +15,16 @@ from nest_model.training import rate_search
 from nest_model.training.rate_search import fit
 from nest_model.training.recipe import PRETRAINING
 from nest_model.training.stop import Stopped
+from schemas.errors import NestError
 from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
+from tests.support.full_disk import no_room
 
 SIZES = {"d_model": 20, "heads": 2, "d_ff": 16}  # of a set in GT-BEHRT, whose nodes are a fifth as wide
 RECIPE = PRETRAINING["tiny"].with_changes(epochs=6, least_steps=0, examples_per_step=12)
 """Two epochs of NAM, four of MNP."""
 
 STEPS = 4  # of an epoch, of 42 patients
+STATE_BYTES = 20_000  # fewer than a state has
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +80,37 @@ def test_every_stage_has_its_epochs_guesses_and_curve(finished_run):
 def test_a_stop_in_any_stage_resumes_to_the_same_bytes(world, finished_run, tmp_path, steps):
     with pytest.raises(Stopped, match=f"epoch {steps // STEPS}, step {steps % STEPS} of {STEPS};"):
         pretrain(world, tmp_path, stop=StopAfter(steps))
+
+    pretrain(world, tmp_path)
+    assert weights(tmp_path) == weights(finished_run)
+    assert metrics_of(tmp_path) == metrics_of(finished_run)
+
+
+class FullDiskAfter(StopAfter):
+    """Never requests a stop; after a number of checks no file has room for a state."""
+
+    def __init__(self, looks: int, disk: ExitStack) -> None:
+        super().__init__(looks)
+        self.disk = disk
+
+    @property
+    def is_requested(self) -> bool:
+        self.looks -= 1
+        if self.looks == 0:
+            self.disk.enter_context(no_room(STATE_BYTES))
+        return False
+
+
+def test_a_disk_that_fills_up_ends_the_training_which_then_resumes_to_the_same_bytes(
+    world, finished_run, tmp_path
+):
+    """It has room for the log and the curves."""
+    with ExitStack() as disk, pytest.raises(NestError, match=r"cannot be written .*Free space"):
+        pretrain(world, tmp_path, stop=FullDiskAfter(4 * STEPS, disk))
+    states = list((tmp_path / "state").rglob("*.safetensors"))
+    assert len(states) == 3, "two of the first stage, and that of the second stage's first epoch"
+    assert min(file.stat().st_size for file in states) > STATE_BYTES
+    assert not (tmp_path / "model.safetensors").exists()
 
     pretrain(world, tmp_path)
     assert weights(tmp_path) == weights(finished_run)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nest_model.training.state import StateFolder, TrainingState
 from schemas.errors import NestError
+from tests.support.full_disk import no_room
 
 
 def state(step: int) -> TrainingState:
@@ -77,6 +78,20 @@ def test_states_of_another_run_are_named_and_those_of_an_earlier_stage_are_none(
 
     assert StateFolder(tmp_path / "state", "another key").of_stage("nam").load() is None
     assert "holds states of other runs" in caplog.text
+
+
+def test_a_full_disk_raises_one_message_and_leaves_the_earlier_states(tmp_path):
+    states = two_states(tmp_path / "state")
+    files = {file.name: file.read_bytes() for file in states.folder.iterdir()}
+
+    with pytest.raises(NestError, match=r"cannot be written .*Free space") as error, no_room(100):
+        states.save(state(3))
+
+    assert "\n" not in str(error.value)
+    assert {file.name: file.read_bytes() for file in states.folder.iterdir()} == files
+    assert step_of(states) == 2
+    states.save(state(3))
+    assert step_of(states) == 3
 
 
 def test_a_damaged_state_is_removed(tmp_path):
