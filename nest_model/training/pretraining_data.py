@@ -28,7 +28,7 @@ from nest_model.data.seqsets import NO_TYPE, SeqSets
 from nest_model.training.guesses.popularity import Popularity
 from schemas.contract import read_table
 from schemas.errors import NestError
-from schemas.suppress import SMALLEST_SHOWN
+from schemas.suppress import SMALLEST_SHOWN, is_small
 from schemas.tables.events import SUBJECTS
 
 log = logging.getLogger("nest")
@@ -141,6 +141,11 @@ class PretrainingExamples:
             patients.select(patients.val if len(patients.val) else patients.train), **config.context
         )
         return cls(patients.seqsets, config, train, val, len(patients.val), cut, patients_per_batch)
+
+    @cached_property
+    def few_validate(self) -> bool:
+        """Whether so few patients validate, and have an event, that nothing may be told of them."""
+        return is_small(len(np.unique(self.val.example_of_pair[self.val.event_counts > 0])))
 
     @cached_property
     def popularity(self) -> Popularity:

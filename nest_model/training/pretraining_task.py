@@ -14,6 +14,7 @@ from nest_model.data.locations import ShardRows, shard_rows
 from nest_model.model.encoder import Encoder
 from nest_model.recipe import Recipe
 from nest_model.systems import systems
+from nest_model.training.guesses.verdicts import FEW_VALIDATE
 from nest_model.training.objective import CorruptedBatch, Evaluation, Objective
 from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
 from nest_model.training.ranks import split_step, sum_over_ranks
@@ -123,14 +124,17 @@ class Pretraining:
         self._objective.after_step(self.module.model)
 
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
-        """Return the objective's validation metrics, and the loss that decides when to stop."""
+        """Return the objective's validation metrics, and the loss that decides when to stop.
+
+        Metrics are empty when they would be those of few patients.
+        """
         metrics = self._evaluate(module, self._objective)
-        return metrics, metrics["val_loss"]
+        return {} if self.examples.few_validate else metrics, metrics["val_loss"]
 
     def evaluate_last(self, module: nn.Module) -> dict[str, float]:
         """Return the metrics of the objective's last evaluation, for a trained encoder."""
         evaluation = self._objective.last_evaluation
-        return self._evaluate(module, evaluation) if evaluation else {}
+        return self._evaluate(module, evaluation) if evaluation and not self.examples.few_validate else {}
 
     @torch.no_grad()
     def _evaluate(self, module: nn.Module, evaluation: Evaluation) -> dict[str, float]:
@@ -178,7 +182,12 @@ class Pretraining:
         ]
 
     def compare_with_guesses(self, validation: Mapping[str, float]) -> dict[str, Any]:
-        """Return model-free guesses and the verdicts on the model's metrics; see Objective."""
+        """Return model-free guesses and the verdicts on the model's metrics; see Objective.
+
+        If few patients validate, nothing is compared, and the only verdict says so.
+        """
+        if self.examples.few_validate:
+            return {"yardsticks": {}, "not_learnt": [], "not_judged": [FEW_VALIDATE]}
         return self._objective.compare_with_guesses(validation, self.examples)
 
     def locate(self, examples: np.ndarray) -> list[ShardRows]:

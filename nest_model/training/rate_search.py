@@ -164,7 +164,8 @@ class _Trial:
         """Return the validation metrics of the trial's best epoch, also where a stopped run went on after it."""
         epochs, best = position.history[: self.epochs], position.best_epoch
         if len(epochs) < len(position.history):  # a pretraining, which is judged by its loss
-            best = min(epochs, key=lambda epoch: float(epoch["val_loss"]))["epoch"]
+            # without a loss, few patients validate, and no epoch has anything to report
+            best = min(epochs, key=lambda epoch: float(epoch.get("val_loss", math.inf)))["epoch"]
         metrics = next((epoch for epoch in epochs if epoch["epoch"] == best), {})
         return {name: value for name, value in metrics.items() if name.startswith("val_")}
 

@@ -31,7 +31,6 @@ from nest_model.training.runtime import Runtime
 from nest_model.training.shared_embedding import fold_embedding, share_embedding
 from nest_model.training.state import StateFolder
 from schemas.errors import NestError
-from schemas.suppress import SMALLEST_SHOWN
 
 log = logging.getLogger("nest")
 
@@ -130,8 +129,6 @@ class PretrainingRun:
         task, module, position = training.task, training.module, training.position
         encoder = task.module.model
         recipe = replace(recipe, learning_rate=training.recipe.learning_rate, rate_factors=())
-        # how few patients judged a trial should not show
-        trials = training.record if len(self.patients.val) >= SMALLEST_SHOWN else {}
         metrics = within_memory(
             lambda: {**task.evaluate(module)[0], **task.evaluate_last(module)}, task, runtime
         )
@@ -144,7 +141,7 @@ class PretrainingRun:
             fold_embedding(encoder.embedding, weights, "embedding"),
             metrics,
             self._compare(task, metrics, early_warnings) if runtime.fabric.is_global_zero else {},
-            task.summary(recipe, self.seed, position) | trials,
+            task.summary(recipe, self.seed, position) | training.record,
         )
 
     def _search_of(self, stage: str, recipe: Recipe) -> Recipe:
@@ -224,7 +221,7 @@ class TrainedStages:
         """The metrics at the best epoch of each stage; several have no loss together, as theirs do not add up."""
         metrics = {name: value for stage in self.stages for name, value in stage.validation.items()}
         if len(self.stages) > 1:
-            del metrics["val_loss"]
+            metrics.pop("val_loss", None)  # absent where few patients validate
         return metrics
 
     @property

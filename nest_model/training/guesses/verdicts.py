@@ -6,6 +6,8 @@ Free of torch, as the table is: assets and pages read the verdicts in a model's 
 from collections.abc import Mapping
 from typing import Any
 
+from schemas.suppress import SMALLEST_SHOWN
+
 SET_LISTS = "val_ndcg_at_10"
 LEAST_SHARE = 0.1
 """The gain over the constant that counts, as a share of the mixture's: a model starting there soon gains a little."""
@@ -14,6 +16,11 @@ WHAT_TO_DO = (
     "“Is anything learnt?”."
 )
 """The last sentence on what was not learnt."""
+FEW_VALIDATE = (
+    f"Under {SMALLEST_SHOWN} subjects validate: their loss decides when to stop, and is withheld, so that nothing is "
+    f"judged. Take more subjects, so that the validation split has {SMALLEST_SHOWN} with an event."
+)
+"""The sentence about a validation of which nothing may be told."""
 _OF_SETS = {"val_msm", SET_LISTS}
 _NATS = {
     "val_mlm": ("MLM", "nats a token"),

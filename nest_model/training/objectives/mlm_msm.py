@@ -163,7 +163,7 @@ def _sums(prediction: SetPrediction) -> dict[str, float]:
 
 def _single_set_split(examples: PretrainingExamples) -> str | None:
     """Return the split whose patients all have a single set, if there is one."""
-    splits = {"training": examples.train, "validation": examples.val}
+    splits = {"training": examples.train} | ({} if examples.few_validate else {"validation": examples.val})
     return next((name for name, selection in splits.items() if has_single_sets(selection)), None)
 
 

@@ -21,6 +21,7 @@ from nest_model.training.runtime import Runtime
 from nest_model.training.stop import StopRequest
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import read_table, write_table
+from schemas.suppress import disclosing
 from schemas.tables.events import SUBJECTS
 from schemas.tables.labels import Features, Task, labels_schema
 from schemas.tables.seqset import SEQSET
@@ -74,16 +75,23 @@ def pretrain_one_epoch(world: World, out: Path) -> Path:
     return out
 
 
-def pretrain_small(world: World, runtime: Runtime, out: Path, recipe: Recipe, **options: Any) -> None:
-    """Pretrain a model of 16 dimensions; `options` are passed to `pretrain`."""
+def pretrain_small(
+    world: World, runtime: Runtime, out: Path, recipe: Recipe, *, is_synthetic: bool = True, **options: Any
+) -> None:
+    """Pretrain a model of 16 dimensions; `options` are passed to `pretrain`.
+
+    Args:
+        is_synthetic: tell of few patients too, as a job does of synthetic ones.
+    """
     sizes = {"d_model": 16, "heads": 2, "d_ff": 16}
-    pretrain(
-        **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
-        **{"model": "tiny", "position": "days_since_first", "seed": 42} | sizes | options,
-        out=out,
-        runtime=runtime,
-        recipe=vars(recipe),
-    )
+    with disclosing(is_synthetic):
+        pretrain(
+            **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
+            **{"model": "tiny", "position": "days_since_first", "seed": 42} | sizes | options,
+            out=out,
+            runtime=runtime,
+            recipe=vars(recipe),
+        )
 
 
 def finetune_small(world: World, pretrained_model: Path, root: Path, recipe: Recipe, **options: Any) -> Path:

@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nest_model.config import ModelConfig
 from nest_model.recipe import Recipe
 from nest_model.report import training_curves
 from nest_model.training.guesses.judgement import Judgement
-from nest_model.training.guesses.verdicts import not_learnt
+from nest_model.training.guesses.verdicts import FEW_VALIDATE, not_learnt
 from nest_model.training.objectives.mlm import MaskedTokens
 from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
 from schemas.contract import write_table
@@ -233,6 +234,40 @@ def test_a_validation_split_without_events_is_reported_once(world, emptied, tmp_
     assert metrics["val_patients"] == 0
     assert metrics["train_patients"] == 105
     assert "- val subjects: 0\n" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("system", ["nest", "gt_behrt", "hi_behrt", "motor"])
+def test_nothing_is_told_of_few_validation_patients(tmp_path, system, caplog):
+    caplog.set_level("INFO", logger="nest")
+    world, out = make_world(tmp_path / "world"), tmp_path / "out"
+    world = keep_first_sets(world, tmp_path / "alone", "val")
+    recipe = Recipe(learning_rate=1e-3, epochs=4, patience=4, examples_per_step=12, rate_factors=(0.5, 1.0))
+    sizes = {"d_model": 20} if system == "gt_behrt" else {}
+    judgement = pretrain_judged(world, out, recipe, system=system, is_synthetic=False, **sizes)
+
+    assert (judgement.validation, judgement.yardsticks, judgement.not_learnt) == ({}, {}, [])
+    assert judgement.not_judged == [FEW_VALIDATE]
+    assert caplog.messages.count(FEW_VALIDATE) >= 1
+    told = [(out / name).read_text() for name in ("metrics.json", "metrics.jsonl", "README.md")]
+    content = json.loads(told[0])
+    assert content["val_patients"] == 8
+    trials = [] if system == "hi_behrt" else [5e-4, 1e-3]
+    assert content.get("trials", [])[:2] == [{"learning_rate": rate} for rate in trials]
+    assert not [
+        text for text in (*told, *caplog.messages) if "val_loss" in text or "Every validation" in text
+    ]
+    runs = {file.parent for file in (out / "tensorboard").rglob("events*")}
+    curves = [name for run in runs for name in EventAccumulator(str(run)).Reload().Tags()["scalars"]]
+    assert [name for name in curves if "train_loss" in name]
+    assert not [name for name in curves if "val_" in name]
+    assert "- val subjects: < 11\n" in told[2]
+
+
+def test_few_synthetic_validation_patients_are_told_of(tmp_path):
+    judgement = pretrain_judged(make_world(tmp_path / "world"), tmp_path / "out", is_synthetic=True)
+    assert {"val_loss", "val_mlm", "val_msm", "val_ndcg_at_10_cls"} <= set(judgement.validation)
+    assert set(judgement.yardsticks) >= {"val_mlm", "val_msm"}
+    assert judgement.not_judged == []
 
 
 def test_a_validation_split_without_masked_sets_is_reported(world, tmp_path):
