@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from nest_model.evidence import pictures
+from nest_model.evidence import few_labels, pictures
 from nest_model.evidence.paper import OBJECTIVES
 from nest_model.evidence.results import COMPARED
 from nest_model.evidence.rows import REFERENCE
@@ -25,6 +25,7 @@ from nest_model.report.page import (
 )
 from nest_model.report.table import interval
 from nest_model.training.guesses import table as guesses
+from schemas.nouns import with_noun
 
 SURE = 0.05
 """The level of a difference's p, corrected for the number of differences."""
@@ -33,7 +34,7 @@ METRICS = {"auroc": "AUROC", "average_precision": "AP"}
 ALT = {
     "auroc": "AUROC of every row and task with intervals; the numbers are in the tables",
     "average_precision": "AP of every row and task with intervals; the numbers are in the tables",
-    "labels": "AP of each task by the share of labelled patients that a model learns from",
+    "labels": "AP of each task by the labelled patients that a model learns from",
     "patients": "AP of each task by the share of patients that NEST is pretrained on",
     "Sets per patient": "Histogram: sets per patient",
     "Tokens per patient": "Histogram: tokens per patient",
@@ -112,7 +113,7 @@ def all_pictures(metrics: Mapping[str, Any]) -> dict[str, Figure]:
             )
     for part, x in CURVES.items():
         if curves := share_curves(metrics, part):
-            figures_by_name[part] = pictures.curves(curves, x=x, y="AP")
+            figures_by_name[part] = pictures.curves(curves, x=x, y="AP", ticks=_ticks(metrics, part))
     figures_by_name |= attention_figures(metrics["attention"].get("profiles", {}))
     figures_by_name |= data_figures(metrics["bins"])
     means = mean_scores(metrics, "average_precision")
@@ -122,8 +123,10 @@ def all_pictures(metrics: Mapping[str, Any]) -> dict[str, Figure]:
     return figures_by_name
 
 
-FROZEN_TITLE = "NEST, frozen"
-CURVES = {"labels": "Labelled patients, share", "patients": "Patients of the pretraining, share"}
+CURVES = {
+    few_labels.PART: "Labelled training patients",
+    "patients": "Patients of the pretraining, share",
+}
 """The parts that are curves over shares of patients, and what is on their axis."""
 
 
@@ -146,13 +149,39 @@ def share_curves(
             cell = task["cells"].get(name)
             if cell is None or whole not in titles:
                 continue
-            for title, score in ((titles[whole], cell), (FROZEN_TITLE, cell.get("frozen"))):
+            for title, score in ((titles[whole], cell), (few_labels.FROZEN_TITLE, cell.get("frozen"))):
                 if score and score["average_precision"]["value"] is not None:
                     lines.setdefault(title, []).append((share, score["average_precision"]))
         lines = {title: points for title, points in lines.items() if len(points) > 1}
         if lines:
             curves[task["title"]] = lines
     return curves
+
+
+def _ticks(metrics: Mapping[str, Any], part: str) -> dict[str, dict[float, str]]:
+    """Return by task the words on the axis of a curve at each share of the labels; none of another curve."""
+    return {
+        task["title"]: {
+            line["share"]: f"{line['share']:.0%}\n{line['patients']}" for line in task["labelled"]
+        }
+        for task in metrics["tasks"].values()
+        if part == few_labels.PART and task["labelled"]
+    }
+
+
+def label_points(metrics: Mapping[str, Any], task: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a task's curve over labels, share by share: the counts, and its points; empty without a score."""
+    points = few_labels.points(metrics, task)
+    if all(point.scores[metric]["value"] is None for point in points for metric in METRICS):
+        return []
+    return [
+        {
+            "share": share,
+            "counts": few_labels.labelled_at(task, share),
+            "points": [point for point in points if point.share == share],
+        }
+        for share in dict.fromkeys(point.share for point in points)
+    ]
 
 
 def _has_scores(task: Mapping[str, Any], metric: str) -> bool:
@@ -210,10 +239,12 @@ def effort(metrics: Mapping[str, Any], row: Mapping[str, Any], task: Mapping[str
     words = []
     if costs := row.get("costs"):
         words = [f"{millions(costs['parameters'])} weights", f"{millions(costs['flops_per_row'])} FLOP a row"]
-    tries = Counter(trial["training"] for trial in metrics["trials"] if trial["row"] == row["title"])
-    if rates := tries[PRETRAINING] + tries[task["title"]]:
-        words.append(f"{rates} rates tried")
     cell = task["cells"].get(row["name"])
+    if cell and cell.get("trees"):
+        words.append(f"{with_noun(cell['trees']['trees'], 'tree')} of up to {cell['trees']['leaves']} leaves")
+    tries = Counter(trial["training"] for trial in metrics["trials"] if trial["row"] == row["title"])
+    if tried := tries[PRETRAINING] + tries[task["title"]]:
+        words.append(f"{with_noun(tried, 'rate' if costs else 'setting')} tried")
     if cell and cell["auroc"]["value"] is not None:
         left_out = cell["left_out"]
         words.append("reads all events" if left_out is None else f"{percent(left_out)} left out")
@@ -236,10 +267,14 @@ def render(metrics: Mapping[str, Any]) -> str:
         pictures=figures_by_name,
         is_sure=is_sure,
         attention=attention,
+        label_points=partial(label_points, metrics),
+        label_sentences=label_sentences(metrics),
+        trials=_by_row(metrics["trials"]),
         removals=_removals(metrics),
         set_predictions=set_predictions(metrics),
         guesses=[
             {
+                "name": row["name"],
                 "title": row["title"],
                 "rows": guesses.rows(losses["validation"], losses["yardsticks"], row["title"]),
                 "explanation": guesses.explanation(losses["yardsticks"]),
@@ -249,6 +284,21 @@ def render(metrics: Mapping[str, Any]) -> str:
             if "validation" in (losses := row.get("pretraining", {}))
         ],
     )
+
+
+def label_sentences(metrics: Mapping[str, Any]) -> list[str]:
+    """Return by task from how many labelled patients on each model beats boosted trees on counts."""
+    sentences = (
+        few_labels.sentence(metrics, task, "average_precision", "AP") for task in metrics["tasks"].values()
+    )
+    return [text for text in sentences if text]
+
+
+def _by_row(trials: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    by_row: dict[str, list[Mapping[str, Any]]] = {}
+    for trial in trials:
+        by_row.setdefault(trial["row"], []).append(trial)
+    return by_row
 
 
 def _removals(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -76,12 +76,17 @@ _COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#d55e00")
 
 @styled
 def curves(
-    tasks: Mapping[str, Mapping[str, Sequence[tuple[float, Mapping[str, Any]]]]], *, x: str, y: str
+    tasks: Mapping[str, Mapping[str, Sequence[tuple[float, Mapping[str, Any]]]]],
+    *,
+    x: str,
+    y: str,
+    ticks: Mapping[str, Mapping[float, str]],
 ) -> Figure:
     """Draw a line with intervals for each model, a panel for each task, over shares on a logarithmic axis.
 
     Args:
         tasks: task -> model -> (share, score) in rising order; at least one.
+        ticks: task -> share -> the words there; without a task's, shares in per cent.
     """
     figure = Figure(figsize=(1.2 + 3.2 * len(tasks), 3.2), layout="constrained")
     all_axes = figure.subplots(1, len(tasks), squeeze=False).flat
@@ -101,7 +106,11 @@ def curves(
                 axes.fill_between(
                     *map(list, zip(*bands, strict=True)), color=style["color"], alpha=0.1, linewidth=0
                 )
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        if words := ticks.get(task):
+            axes.set_xticks(list(words), list(words.values()), fontsize=7.5)
+            axes.set_xticks([], minor=True)
+        else:
+            axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.grid(color=FAINT)
     figure.axes[0].set_ylabel(y)
     figure.axes[0].legend(fontsize=8.5)

@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from nest_model.data.predictions import Predictions, probe_predictions, same_rows
+from nest_model.data.labels import Labels
+from nest_model.data.predictions import Predictions, probe_predictions, read_predictions, same_rows
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import SPLIT, Score, combine, score
 from nest_model.evidence.costs import Costs
+from nest_model.evidence.few_labels import PART as FEW_LABELS
+from nest_model.evidence.few_labels import labelled_counts, points_of_curve, trees_beside
 from nest_model.evidence.paper import PAPER
 from nest_model.evidence.rows import REFERENCE, EvidenceAssets, EvidenceRow, ablated_tasks, has_removals
 from nest_model.evidence.statistics import bootstrap_p, holm, seeds_p
-from nest_model.evidence.trainings import PRETRAINING, events_left_out, trials
+from nest_model.evidence.trainings import PRETRAINING, events_left_out, size_of_trees, trials
 from nest_model.report.histograms import histograms
 from nest_model.report.looks import looks
-from nest_model.report.tasks import counts_beside_attrition, read_all_seeds, title_of
+from nest_model.report.tasks import counts_beside_attrition, label_counts, read_all_seeds, title_of
 from nest_model.training.guesses.judgement import Judgement
 from nest_model.training.seeds import list_other_seeds, predictions_of_seed
 from schemas.cards import StepCard, step_of
@@ -90,7 +93,7 @@ def _trials(
     pretrained_rows: Collection[str],
     by_task: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return every learning rate that was tried, row by row.
+    """Return every learning rate of an encoder and every setting of trees that was tried, row by row.
 
     Args:
         pretrained_rows: the names of the rows with a finished pretraining of their own.
@@ -106,21 +109,25 @@ def _trials(
 
 
 def _row(layout: Layout, names: EvidenceAssets, row: EvidenceRow, costs: Costs) -> dict[str, Any]:
-    """Return what is said of a row whatever the task: what it is, what it costs, what its pretraining learnt."""
+    """Return what is said of a row whatever the task: what it is, what it costs, what its pretraining learnt.
+
+    A row that starts from another's pretraining has the size, work and verdict of that one, but not its losses.
+    """
     about: dict[str, Any] = {"name": row.name, "title": row.title, "about": row.about, "part": row.part}
     if row.share is not None:
         about |= {"share": row.share, "whole": row.whole}
-    if not (pretraining := _pretraining(layout, names, row)):
+    if row.system is None:
         return about
-    has_model = "validation" in pretraining
-    sizes = {"costs": costs.of(layout.model(names.pretrained(row)))} if has_model else {}
-    return about | sizes | {"pretraining": pretraining}
+    pretraining = _pretraining(layout, names, row)
+    if "validation" in pretraining:
+        model = layout.model(names.pretrained(row))
+        about["costs"] = costs.of(model, readout=row.readout, freeze=row.frozen_blocks)
+        about["not_all_learnt"] = bool(pretraining["not_learnt"])
+    return about | ({"pretraining": pretraining} if row.has_own_pretraining else {})
 
 
 def _pretraining(layout: Layout, names: EvidenceAssets, row: EvidenceRow) -> dict[str, Any]:
-    """Return what a row's pretraining learnt, or why there is none; empty where another row has the pretraining."""
-    if not (row.is_pretrained_anew or row.name == REFERENCE):
-        return {}
+    """Return what the pretraining learnt that a row starts from, or why there is none."""
     name = names.pretrained(row)
     card = _card(layout, names, name)
     if card is None or card.failure:
@@ -156,14 +163,14 @@ def _task(layout: Layout, names: EvidenceAssets, rows: Sequence[EvidenceRow], ta
     classes = _common_classes(models)
     if any(model.classes != classes for model in models.values()):
         models = {name: model.only(classes) for name, model in models.items()}
-    cells = _cells(models)
+    frozen = {name: model.only(classes) for name, model in frozen.items()}
+    cells = _cells(models, frozen, trees_beside(rows))
     for name, cell in cells.items():
+        model_folder = layout.model(names.cell(by_name[name], task))
         cell["paper"] = _paper(name, task)
-        cell["left_out"] = events_left_out(layout.model(names.cell(by_name[name], task)))
-        if name in frozen:
-            model = frozen[name].only(classes)
-            scores = score(model, Resamples.of(model.subject_id), metrics=COMPARED)
-            cell["frozen"] = {metric: scores[metric].json() for metric in COMPARED}
+        cell["left_out"] = events_left_out(model_folder)
+        if by_name[name].system is None:
+            cell["trees"] = size_of_trees(model_folder)
     first = next(iter(models.values()), None)
     return {
         "title": title_of(task),
@@ -171,6 +178,7 @@ def _task(layout: Layout, names: EvidenceAssets, rows: Sequence[EvidenceRow], ta
         "about": first.task.about if first else "",
         "classes": len(classes),
         "counts": counts_beside_attrition(layout, task, first) if first else {},
+        "labelled": _labelled(layout, names, [row for row in rows if row.name in cells], task),
         "cells": cells,
         "reasons": reasons,
     }
@@ -212,8 +220,32 @@ def _common_classes(models: Mapping[str, Predictions]) -> tuple[str, ...]:
     return tuple(name for name in first.classes if all(name in other.classes for other in others if other))
 
 
-def _cells(models: Mapping[str, Predictions]) -> dict[str, dict[str, Any]]:
-    """Return each model's scores, and its differences to the reference on the same resamples."""
+def _labelled(
+    layout: Layout, names: EvidenceAssets, rows: Sequence[EvidenceRow], task: str
+) -> list[dict[str, Any]]:
+    """Return the counts of `labelled_counts`, of the first seed; empty without a cell of fewer labels."""
+    files = {
+        row.labelled_share: layout.report(names.cell(row, task)) / "predictions.parquet"
+        for row in points_of_curve(rows)
+        if row.part == FEW_LABELS
+    }
+    if not files or not is_written(layout.labels(task)):
+        return []
+    patients = {
+        share: np.unique(read_predictions(file).of("train").subject_id) for share, file in files.items()
+    }
+    return labelled_counts(Labels.read(layout.labels(task)), patients, label_counts(layout, task))
+
+
+def _cells(
+    models: Mapping[str, Predictions], frozen: Mapping[str, Predictions], trees: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """Return each model's scores, and its differences to the reference and to trees, on the same resamples.
+
+    Args:
+        frozen: the predictions of logistic regressions on the frozen encoder, by model.
+        trees: by model, the trees that it is compared with, see `trees_beside`.
+    """
     resamples = {name: Resamples.of(model.subject_id) for name, model in models.items()}
     scores = {name: score(model, resamples[name]) for name, model in models.items()}
     cells: dict[str, dict[str, Any]] = {}
@@ -224,13 +256,31 @@ def _cells(models: Mapping[str, Predictions]) -> dict[str, dict[str, Any]]:
             cell["less_nest"] = {
                 metric: _difference(scores[name][metric], scores[REFERENCE][metric]) for metric in COMPARED
             }
+        rival = models.get(trees.get(name, ""))
+        is_beside_trees = rival is not None and same_rows(rival, model)
+        if is_beside_trees:
+            cell["less_trees"] = _less_trees(scores[name], scores[trees[name]])
+        if name in frozen:
+            of_frozen = score(frozen[name], Resamples.of(frozen[name].subject_id), metrics=COMPARED)
+            cell["frozen"] = {metric: of_frozen[metric].json() for metric in COMPARED}
+            if is_beside_trees and same_rows(frozen[name], model):
+                cell["frozen"]["less_trees"] = _less_trees(of_frozen, scores[trees[name]])
         cells[name] = cell
     return cells
 
 
+def _less_trees(of_row: Mapping[str, Score], of_trees: Mapping[str, Score]) -> dict[str, Any]:
+    """Return a row's scores less those of trees, with intervals."""
+    return {metric: _less(of_row[metric], of_trees[metric]).json() for metric in COMPARED}
+
+
+def _less(of_row: Score, of_other: Score) -> Score:
+    return combine([of_row, of_other], lambda pair: pair[0] - pair[1])
+
+
 def _difference(of_row: Score, of_nest: Score) -> dict[str, Any]:
     """Return a row's score less NEST's, with its interval and both p values."""
-    less = combine([of_row, of_nest], lambda pair: pair[0] - pair[1])
+    less = _less(of_row, of_nest)
     return less.json() | {
         "p": None if less.value is None else bootstrap_p(less.value, np.asarray(less.samples)),
         "seeds_p": seeds_p(of_row.by_seed, of_nest.by_seed),

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from nest_model.config import PRESETS
+from nest_model.config import PRESETS, Readout
 from nest_model.options import BLOCKS, FineTuningOptions, PretrainingOptions
 from nest_model.systems import systems
 from schemas.errors import NestError
@@ -57,6 +57,21 @@ class EvidenceRow:
     def is_pretrained_anew(self) -> bool:
         """Whether the row has a pretraining of its own."""
         return self.pretraining is not None
+
+    @property
+    def has_own_pretraining(self) -> bool:
+        """Whether the page tells here of the pretraining that the row starts from: it is the row's own, or NEST's."""
+        return self.is_pretrained_anew or self.name == REFERENCE
+
+    @property
+    def readout(self) -> Readout | None:
+        """The readout that makes the row; None: that of every other row."""
+        return cast("Readout | None", self.finetuning.get("readout"))
+
+    @property
+    def frozen_blocks(self) -> tuple[str, ...]:
+        """The blocks that stay as pretrained."""
+        return tuple(filter(None, self.finetuning.get("freeze", "").split(",")))
 
     @property
     def labelled_share(self) -> float:

@@ -359,6 +359,13 @@ def test_a_binary_task_is_learnt_and_every_row_predicted(folder):
     events = [json.loads(line)["event"] for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert events.count("trial") == 6
     assert events[-1] == "result"
+    config, trials = json.loads((out / "config.json").read_text()), metrics["trials"]
+    assert [trial["settings"] for trial in trials] == config["grid"]
+    assert [trial["average_precision"] > 0 for trial in trials] == [True] * 6
+    (taken,) = (trial for trial in trials if trial["settings"] == config["grid_point"])
+    assert {name: value for name, value in taken.items() if name != "settings"} == metrics["validation"]
+    assert (out / "model.txt").read_text().count("\nTree=") == config["trees"]
+    assert config["leaves"] == config["grid_point"]["num_leaves"]
 
 
 def test_the_same_seed_gives_the_same_bytes(folder):
@@ -378,8 +385,12 @@ def test_a_class_task_has_one_booster_and_probabilities_that_sum_to_one(folder):
     classes = tuple(sorted(set(label)))
     write_labels(folder, label, "class", classes, SPLIT)
 
-    predictions = read_predictions(fit(folder) / "predictions.parquet")
+    out = fit(folder)
 
+    predictions = read_predictions(out / "predictions.parquet")
+    assert (out / "model.txt").read_text().count("\nTree=") == json.loads((out / "config.json").read_text())[
+        "trees"
+    ]
     assert predictions.classes == classes
     assert np.allclose(predictions.probability.sum(axis=1), 1, atol=1e-5)
 
@@ -439,7 +450,9 @@ def test_few_validation_positives_stop_boosting_without_a_score(folder, positive
     out = fit(folder)
 
     metrics = [json.loads(line)["metrics"] for line in (out / "metrics.jsonl").open() if "metrics" in line]
-    metrics.append(json.loads((out / "metrics.json").read_text())["validation"])
+    content = json.loads((out / "metrics.json").read_text())
+    metrics += [content["validation"], *content["trials"]]
+    assert len(content["trials"]) == 6
     assert {entry[name] for entry in metrics for name in ("average_precision", "log_loss")} == {None}
     assert all(entry["rounds"] > 0 for entry in metrics)
 

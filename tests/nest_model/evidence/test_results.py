@@ -10,7 +10,17 @@ import pytest
 from nest_model.__main__ import main
 from nest_model.data.predictions import read_predictions
 from nest_model.evidence import results
-from nest_model.evidence.page import effort, markdown_rows, render, sentences, set_predictions, share_curves
+from nest_model.evidence.page import (
+    all_pictures,
+    effort,
+    label_sentences,
+    markdown_rows,
+    p_text,
+    render,
+    sentences,
+    set_predictions,
+    share_curves,
+)
 from nest_model.evidence.report import write_evidence
 from nest_model.evidence.results import evidence
 from nest_model.evidence.rows import EvidenceAssets, rows_by_name
@@ -19,8 +29,9 @@ from nest_model.training.seeds import predictions_of_seed
 from nest_model.training.telemetry import Telemetry
 from schemas.cards import StepCard
 from schemas.errors import NestError
-from schemas.io.outputs import mark_all
-from tests.support.factories.predictions import COHORTS, write_layout, write_predictions
+from schemas.io.outputs import mark_all, write_json
+from schemas.suppress import disclosing
+from tests.support.factories.predictions import COHORTS, write_labels, write_layout, write_predictions
 
 ROWS = [rows_by_name()[name] for name in ("nest", "nest_mlm", "bert", "lightgbm")]
 TASK = "mimic_mortality"
@@ -44,6 +55,16 @@ def layout(tmp_path_factory):
     return made_layout(tmp_path_factory.mktemp("data") / "mimic", subjects=400)
 
 
+PRETRAINED = {
+    "validation": {},
+    "yardsticks": {},
+    "not_learnt": [],
+    "not_judged": [],
+    "context_cut": {"sets_share": 0.0, "events_in_cut_sets_share": 0.0, "events_in_long_sets_share": 0.0},
+}
+"""What a pretraining's `metrics.json` has at least."""
+
+
 def write_objectives(layout) -> list[str]:
     """Write three pretrainings of the study of MSM; MLM alone is read with masks of one row, too."""
     names = ["objective_msm", "objective_mlm", "objective_both"]
@@ -56,15 +77,10 @@ def write_objectives(layout) -> list[str]:
         if name == "objective_mlm":
             metrics |= {f"{metric}_one_row": 0.5 for metric in metrics}
         lists = {"constant": 0.111, "mixture": 0.222, "own_share": 0.5}
-        content = {
+        content = PRETRAINED | {
             "validation": metrics,
             "yardsticks": {"val_recall_at_10": lists, "val_ndcg_at_10": lists},
-            "not_learnt": [],
-            "not_judged": [],
-            "context_cut": {
-                "sets_share": 0.0, "events_in_cut_sets_share": 0.0, "events_in_long_sets_share": 0.0
-            },
-        }  # fmt: skip
+        }
         folder = layout.model(f"mimic_evidence_{name}")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "metrics.json").write_text(json.dumps(content))
@@ -76,7 +92,9 @@ def test_study_of_msm_stands_beside_guesses_and_needs_no_task(tmp_path, monkeypa
     layout = made_layout(tmp_path / "mimic", subjects=30)
     rows = [rows_by_name()[name] for name in write_objectives(layout)]
     monkeypatch.setattr(
-        results.Costs, "of", lambda self, model: {"parameters": 1, "without_embedding": 1, "flops_per_row": 1}
+        results.Costs,
+        "of",
+        lambda self, model, **_: {"parameters": 1, "without_embedding": 1, "flops_per_row": 1},
     )
     metrics = evidence(layout, rows, [])
 
@@ -109,9 +127,13 @@ def test_study_of_msm_stands_beside_guesses_and_needs_no_task(tmp_path, monkeypa
     assert "test patients" not in page
 
 
-def copy_cell(layout, row: str, *, seed: int, noise: float, further: tuple[int, ...] = ()) -> None:
-    """Write a row's predictions of TASK: NEST's, with noise."""
+def copy_cell(
+    layout, row: str, *, seed: int, noise: float, further: tuple[int, ...] = (), training_patients: int = 1000
+) -> None:
+    """Write a row's predictions of TASK: NEST's, with noise; those of so many training patients, the first ones."""
     of_nest = read_predictions(layout.report(f"{TASK}_nest") / "predictions.parquet")
+    patients = np.unique(of_nest.subject_id[of_nest.split == "train"])[:training_patients]
+    of_nest = of_nest.rows((of_nest.split != "train") | np.isin(of_nest.subject_id, patients))
     name = EvidenceAssets("mimic").cell(rows_by_name()[row], TASK)
     file = layout.report(name) / "predictions.parquet"
     write_card(layout, name.removeprefix("mimic_"))
@@ -237,13 +259,14 @@ def test_size_work_and_trials_stand_beside_the_score_and_what_was_not_learnt(lay
     task["cells"][row["name"]]["left_out"] = 0.1234
     row["costs"] = {"parameters": 1_234_567, "flops_per_row": 2_345_678, "without_embedding": 1}
     row["pretraining"] = {"not_learnt": ["MSM is not."], "not_judged": [], "validation": {}, "yardsticks": {}}
+    row["not_all_learnt"] = True
     metrics["rows"][0] = row
     for training in ("pretraining", task["title"], "another task"):
         metrics["trials"] += [
             {
                 "row": row["title"],
                 "training": training,
-                "learning_rate": rate,
+                "settings": f"learning rate {rate}",
                 "best": rate == 1,
                 "score": "0.5",
             }
@@ -262,6 +285,110 @@ def test_size_work_and_trials_stand_beside_the_score_and_what_was_not_learnt(lay
 def test_a_row_without_a_pretraining_says_so(layout):
     row = evidence(layout, ROWS, [TASK])["rows"][2]
     assert row["pretraining"] == {"failure": "not pretrained yet"}
+
+
+def test_a_row_that_starts_from_another_s_pretraining_has_its_size_work_and_verdict(tmp_path, monkeypatch):
+    layout = made_layout(tmp_path / "mimic", subjects=200)
+    write_card(layout, "nest")
+    content = json.dumps(PRETRAINED | {"not_learnt": ["MSM is not."]})
+    (layout.model("mimic_nest") / "metrics.json").write_text(content)
+    measured = []
+
+    def costs_of(self, model, *, readout, freeze):
+        measured.append((model.name, readout, freeze))
+        return {"parameters": 3e6, "without_embedding": 2e6, "flops_per_row": 1e6 * (3 - len(freeze) / 2)}
+
+    monkeypatch.setattr(results.Costs, "of", costs_of)
+    names = ["nest", "lightgbm", "linear_probe", "cls", "freeze_swe", "labels_05_nest", "labels_05_lightgbm"]
+    for name in names[2:]:
+        copy_cell(layout, name, seed=1, noise=1.0)
+    metrics = evidence(layout, [rows_by_name()[name] for name in names], [TASK])
+
+    assert measured == [
+        ("mimic_nest", None, ()),
+        ("mimic_nest", None, ("embedding", "swe", "cse")),
+        ("mimic_nest", "cls", ()),
+        ("mimic_nest", None, ("swe",)),
+        ("mimic_nest", None, ()),
+    ]
+    about = {row["name"]: row for row in metrics["rows"]}
+    encoders = [name for name in names if "lightgbm" not in name]
+    assert [name for name in names if "costs" in about[name]] == encoders
+    assert [name for name in names if about[name].get("not_all_learnt")] == encoders
+    assert [name for name in names if "pretraining" in about[name]] == ["nest"], "its losses stand there once"
+    assert sentences(metrics)[-1].startswith("The pretraining of NEST did not learn more")
+    page = render(metrics)
+    assert page.count('href="#pretraining-losses">not all learnt</a>') == len(encoders)
+    assert page.count('<span class="fact">3.00 M weights</span>') == len(encoders)
+    assert page.count('<span class="fact">1.50 M FLOP a row</span>') == 1, (
+        "nothing goes backward below a head"
+    )
+
+
+def write_trees(layout, model: str, precisions: list[float | None], seed: int | None = None) -> None:
+    """Write what a model of LightGBM says of its trials, of which the second was taken."""
+    folder = layout.model(model) if seed is None else layout.model(model) / "seeds" / str(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    grid = [{"learning_rate": 0.05, "num_leaves": leaves} for leaves in (4, 8, 24)]
+    trials = [
+        {"settings": point, "average_precision": value, "log_loss": None, "rounds": 9.0}
+        for point, value in zip(grid, precisions, strict=True)
+    ]
+    (folder / "config.json").write_text(json.dumps({"grid_point": grid[1], "trees": 136, "leaves": 8}))
+    (folder / "metrics.json").write_text(json.dumps({"trials": trials}))
+
+
+def test_settings_of_trees_are_listed_as_an_encoder_s_rates_are(tmp_path):
+    layout = made_layout(tmp_path / "mimic", subjects=100)
+    write_trees(layout, f"{TASK}_lightgbm", [0.25, 0.5, None])
+    write_trees(layout, f"{TASK}_lightgbm", [0.1, 0.2, 0.3], seed=7)
+    metrics = evidence(layout, ROWS, [TASK])
+
+    row = {"row": "LightGBM, counts"}
+    task, other_seed = ({"training": f"Mortality{words}"} for words in ("", ", seed 7"))
+    settings = [{"settings": f"learning_rate 0.05, num_leaves {leaves}"} for leaves in (4, 8, 24)]
+    assert metrics["trials"] == [
+        row | training | setting | {"best": place == 1, "score": score}
+        for training, scores in (
+            (task, ["AP 0.2500", "AP 0.5000", "withheld"]),
+            (other_seed, ["AP 0.1000", "AP 0.2000", "AP 0.3000"]),
+        )
+        for place, (setting, score) in enumerate(zip(settings, scores, strict=True))
+    ]
+    page = render(metrics)
+    assert "<summary>LightGBM, counts: 6 trials</summary>" in page
+    assert (
+        '<span class="fact">136 trees of up to 8 leaves</span><br><span class="fact">3 settings tried</span>'
+        in page
+    )
+    assert page.count("num_leaves 24") == 2
+
+
+def test_each_metric_has_its_own_p_over_seeds(tmp_path):
+    layout = made_layout(tmp_path / "mimic", subjects=300)
+    for row, noise in (("bert", 1.0), ("nest", 0.1)):
+        copy_cell(layout, row, seed=1, noise=noise, further=(7, 8))
+    metrics = evidence(layout, ROWS, [TASK])
+    cell = metrics["tasks"][TASK]["cells"]["bert"]
+    p_values = [p_text(cell["less_nest"][metric]["seeds_p"]) for metric in ("auroc", "average_precision")]
+    assert len(set(p_values)) == 2
+    assert re.findall(r"p over seeds: ([^<]*)<", render(metrics)) == p_values
+
+
+def test_a_cell_that_is_not_trainable_has_its_reason_and_no_score(layout):
+    copy_cell(layout, "bert", seed=1, noise=1.0)
+    folder = layout.model("mimic_evidence_bert_mortality")
+    reason = "the training split has one class only; give more patients"
+    write_json(folder / "not_trainable.json", {"cohort": TASK, "reason": reason})
+    mark_all(folder)
+    try:
+        metrics = evidence(layout, ROWS, [TASK])
+    finally:
+        shutil.rmtree(folder)
+    task = metrics["tasks"][TASK]
+    assert "bert" not in task["cells"], "its predictions are an earlier model's"
+    assert task["reasons"]["bert"] == f"not trainable: {reason}"
+    assert f'<td colspan="7" class="note">not trainable: {reason}</td>' in render(metrics)
 
 
 def test_rows_of_a_list_task_are_compared_on_the_labels_that_all_score(layout):
@@ -314,6 +441,94 @@ def test_a_curve_over_labels_has_a_point_for_each_share_and_one_for_all(layout):
     assert [share for share, _ in curves["LightGBM, counts"]] == [0.05, 0.25, 1.0]
     assert "NEST" not in curves, "one point is no curve"
     assert "<svg" in render(metrics)
+
+
+FEW = {"05": 5, "10": 100, "25": 106, "50": 150}
+"""The training patients of each share of labels here."""
+
+
+@pytest.fixture(scope="module")
+def labelled_layout(tmp_path_factory):
+    """Write NEST and trees on shares of the labels: NEST is as good as trees with the fewest, then surely better."""
+    layout = made_layout(tmp_path_factory.mktemp("few") / "mimic", subjects=400)
+    write_labels(layout, TASK)
+    for place, (share, patients) in enumerate(FEW.items()):
+        for first_seed, row, noise in ((0, "nest", 20.0 if share == "05" else 0.0), (100, "lightgbm", 20.0)):
+            name, seed = f"labels_{share}_{row}", first_seed + place
+            copy_cell(layout, name, seed=seed, noise=noise, training_patients=patients)
+    copy_cell(layout, "lightgbm", seed=9, noise=20.0)
+    copy_cell(layout, "bert", seed=9, noise=1.0)
+    return layout
+
+
+FEW_LABELS = [
+    *ROWS,
+    *(rows_by_name()[f"labels_{share}_{row}"] for share in FEW for row in ("nest", "lightgbm")),
+]
+
+
+def test_few_labels_are_counted_and_compared_with_trees_on_the_same_labels(labelled_layout):
+    metrics = evidence(labelled_layout, FEW_LABELS, [TASK])
+    task = metrics["tasks"][TASK]
+
+    assert [line["patients"] for line in task["labelled"][:-1]] == ["< 11", "100", "withheld", "150"]
+    assert task["labelled"][-1]["patients"] == str(
+        StepCard.read(labelled_layout.cards, f"{TASK}_labels").counts["subjects_train"]
+    )
+    assert task["labelled"][0]["rows"] in ("< 11", "withheld")
+    cells = task["cells"]
+    for share in FEW:
+        of_nest, of_trees = (cells[f"labels_{share}_{row}"] for row in ("nest", "lightgbm"))
+        less = of_nest["less_trees"]["average_precision"]
+        values = [each["average_precision"]["value"] for each in (of_nest, of_trees)]
+        assert less["value"] == pytest.approx(values[0] - values[1], abs=2e-6)
+        assert less["low"] < less["value"] < less["high"]
+        assert "less_trees" not in of_trees
+    widths = [cells["labels_10_nest"][name]["average_precision"] for name in ("less_trees", "less_nest")]
+    assert widths[1]["value"] == 0.0, "NEST's own predictions"
+    assert widths[0]["value"] > 0.0
+    assert "less_trees" in cells["nest"]
+    assert "less_trees" in cells["nest"]["frozen"]
+    assert "less_trees" not in cells["bert"], "it is no point of the curve"
+
+    (sentence,) = label_sentences(metrics)
+    assert sentence.startswith(
+        "Mortality: the AP of NEST is above LightGBM's from under 11 labelled patients on, and surely from 100 "
+        "labelled patients on; that of NEST, frozen, is "
+    )
+    page = render(metrics)
+    assert sentence.replace("'", "&#39;") in page
+    table = page[page.index("<caption>Mortality</caption>") :]
+    table = table[: table.index("</table>")]
+    assert table.count("<tr>") == 1 + 2 * (len(FEW) + 1) + 1, (
+        "two models at each share, and NEST frozen at all"
+    )
+    assert re.findall(r'<td class="n" rowspan="\d">(\d+) %</td>', table) == ["5", "10", "25", "50", "100"]
+    assert "1 %<" not in page[: page.index("</svg>")]
+
+
+def test_a_curve_whose_scores_are_withheld_has_no_table(tmp_path):
+    layout = made_layout(tmp_path / "mimic", subjects=24)
+    copy_cell(layout, "labels_50_nest", seed=1, noise=0.0)
+    metrics = evidence(layout, [*ROWS, rows_by_name()["labels_50_nest"]], [TASK])
+    assert label_sentences(metrics) == []
+    assert "<caption>Mortality</caption>" not in render(metrics)
+
+
+def test_few_labels_of_synthetic_patients_are_all_counted(labelled_layout):
+    with disclosing(is_synthetic=True):
+        task = evidence(labelled_layout, FEW_LABELS, [TASK])["tasks"][TASK]
+    assert [line["patients"] for line in task["labelled"][:-1]] == [str(count) for count in FEW.values()]
+    assert [line["share"] for line in task["labelled"]] == [0.05, 0.1, 0.25, 0.5, 1.0]
+
+
+def test_the_curve_over_labels_has_the_numbers_of_patients_on_its_axis(labelled_layout):
+    figure = all_pictures(evidence(labelled_layout, FEW_LABELS, [TASK]))["labels"]
+    (axes,) = figure.axes
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels[:4] == ["5%\n< 11", "10%\n100", "25%\nwithheld", "50%\n150"]
+    assert labels[4].startswith("100%\n")
+    assert axes.get_xticks().tolist() == [0.05, 0.1, 0.25, 0.5, 1.0]
 
 
 def test_shares_of_the_pretrainings_patients_are_a_curve_that_ends_with_nest(layout):
