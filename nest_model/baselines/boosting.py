@@ -39,7 +39,7 @@ LISTED_COLUMNS = 20
 """How many columns are listed by the gain of their splits."""
 
 ROUNDS = 600
-PATIENCE = {"bool": 30, "class": 12, "list": 12, "number": 30, "time": 100}
+PATIENCE = {"bool": 30, "class": 30, "list": 12, "number": 30, "time": 100}
 
 COMMON: dict[str, Any] = {
     "min_data_in_leaf": MIN_ROWS,
@@ -67,8 +67,9 @@ GRIDS: dict[str, tuple[dict[str, Any], ...]] = {
         {"learning_rate": 0.05, "num_leaves": 24, "feature_fraction": 0.2},
     ),
     "class": (
-        {"learning_rate": 0.16, "num_leaves": 4, "feature_fraction": 0.15},
-        {"learning_rate": 0.2, "num_leaves": 6, "feature_fraction": 0.1},
+        {"learning_rate": 0.05, "num_leaves": 4, "feature_fraction": 0.15},
+        {"learning_rate": 0.05, "num_leaves": 4, "feature_fraction": 0.5},
+        {"learning_rate": 0.05, "num_leaves": 8, "feature_fraction": 0.2, "lambda_l2": 10},
     ),
     "list": (
         {"learning_rate": 0.2, "num_leaves": 4, "feature_fraction": 0.15},
@@ -108,6 +109,7 @@ class FittedBoosters:
     # validation AP, then the negative log loss; of a number or a time the negative loss alone; larger is better
     merit: tuple[float, float]
     validation: dict[str, float | None]  # the disclosable metrics
+    trials: tuple[dict[str, Any], ...] = ()  # of each grid point its settings and its disclosable metrics
 
 
 def grid_of(label_type: str, *, bagging: bool) -> tuple[dict[str, Any], ...]:
@@ -157,7 +159,8 @@ def fit(
         data.boost(data.scaled({**settings, **best.grid_point}), column, progress)
         for column in remaining_columns
     ]
-    return replace(best, boosters=best.boosters + remaining)
+    judged = tuple({"settings": trial.grid_point, **trial.validation} for trial in trials)
+    return replace(best, boosters=best.boosters + remaining, trials=judged)
 
 
 def commonest_labels(labels: Labels) -> tuple[str, ...]:

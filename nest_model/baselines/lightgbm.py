@@ -42,7 +42,7 @@ from nest_model.evaluation.metrics import evaluate, headline
 from nest_model.training.hub_card import LICENCE, SCORES, front_matter, hub_task
 from nest_model.training.not_trainable import write_not_trainable
 from nest_model.training.seeds import finished_metrics, run_record
-from nest_model.training.telemetry import Progress, Telemetry
+from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import remove_outputs, write_json, write_text
 from schemas.suppress import SMALLEST_SHOWN, is_small, suppress_count
 from schemas.tables.labels import WITHOUT_CLASSES, Task
@@ -127,8 +127,7 @@ def run(
         result = _result(content)
         telemetry.result(result)
         return result
-    kept_trials = _TrialsKept(telemetry)
-    model = fit(table, features, grid=grid, seed=seed, telemetry=kept_trials)
+    model = fit(table, features, grid=grid, seed=seed, telemetry=telemetry)
     description: dict[str, Any] = {
         "columns": shown_names + (["interval"] if table.task.label_type == "time" else []),
         "training_rows": suppress_count(int((table.split == "train").sum())),
@@ -146,32 +145,16 @@ def run(
     metrics = evaluate(predictions)
     important_columns = importance(model.boosters, description["columns"])
     remove_outputs(out / "not_trainable.json")
-    trials = [{"settings": point, **judged} for point, judged in zip(grid, kept_trials.metrics, strict=True)]
     content = {
         "validation": model.validation,
         "test": metrics,
-        "trials": trials,
+        "trials": model.trials,
         "importance": important_columns,
     }
     write_json(out / "metrics.json", content | run_record(run_key, _outputs(out, predictions)))
     result = _result(content)
     telemetry.result(result)
     return result
-
-
-class _TrialsKept(Telemetry):
-    """Telemetry that keeps the metrics of each point of the grid as it passes them on."""
-
-    def __init__(self, telemetry: Telemetry) -> None:
-        self._telemetry = telemetry
-        self.metrics: list[Mapping[str, float | None]] = []
-
-    def trial(self, trial: int, metrics: Mapping[str, float | None]) -> None:
-        self.metrics.append(metrics)
-        self._telemetry.trial(trial, metrics)
-
-    def progress(self, *arguments: Any, **options: Any) -> Progress:
-        return self._telemetry.progress(*arguments, **options)
 
 
 def _run_key(table: Labels, features: sparse.csr_matrix, settings: Sequence[Any]) -> str:
