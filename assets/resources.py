@@ -122,10 +122,8 @@ class Workspace(dg.ConfigurableResource["Workspace"]):
         """Return the layout of one source, its folder made.
 
         Raises:
-            NestError: the folder cannot be made, or options contradict those of the source.
+            NestError: the folder cannot be made.
         """
-        if spec := sources().get(source):
-            refuse_contradicting_options(self.fetching, spec.pretraining)
         folder = self.data_folder / source
         with writing(folder):
             folder.mkdir(exist_ok=True, mode=0o700)

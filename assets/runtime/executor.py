@@ -22,7 +22,7 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.multiprocess import MultiprocessExecutor
 
 from assets.cohort_files import FAULTS
-from assets.resources import Workspace, has_gpu
+from assets.resources import Workspace, has_gpu, refuse_contradicting_options
 from assets.results import command, written_to
 from assets.runtime.console import Console, log_file
 from assets.runtime.instance import ENVIRONMENT_TAG, NestInstance, holder_tags, report_dead_runs, workspace_of
@@ -82,7 +82,9 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                     plan_context.log.info(f"downloading what {redact_url(url)} holds and {folder} does not")
                     for source in sorted(sources_in_run(plan_context, execution_plan)):
                         workspace.pull(source)
-                refuse_missing_inputs(workspace, plan_context, execution_plan)
+                run_assets = assets_with_sources(plan_context, execution_plan)
+                refuse_options_of_sources(workspace, run_assets)
+                refuse_missing_inputs(workspace, plan_context, run_assets)
                 os.environ[JOB_VARIABLE] = plan_context.job_name
                 is_complete = False
                 steps = Console(
@@ -144,8 +146,25 @@ def sources_in_run(plan_context: PlanOrchestrationContext, execution_plan: Execu
     return {source for group in groups if group in specs for source in (group, *specs[group].reads)}
 
 
+def refuse_options_of_sources(workspace: Workspace, run_assets: Mapping[str, str]) -> None:
+    """Refuse a run that would pretrain, after the data work, with options that contradict those of a source.
+
+    Sources that the run does not pretrain on may have any: one setting serves several sources.
+
+    Args:
+        run_assets: the assets of the run, each with its source.
+
+    Raises:
+        NestError: which setting, and what is wrong with it.
+    """
+    specs = sources()
+    for source in sorted({*run_assets.values()} & {*specs}):
+        if asset_of("nest", source) in run_assets:
+            refuse_contradicting_options(workspace.fetching, specs[source].pretraining)
+
+
 def refuse_missing_inputs(
-    workspace: Workspace, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
+    workspace: Workspace, plan_context: PlanOrchestrationContext, run_assets: Mapping[str, str]
 ) -> None:
     """Refuse a run that would work for minutes and then find that what it starts from was never made.
 
@@ -155,7 +174,6 @@ def refuse_missing_inputs(
         ContractError: a table, or the pretrained model, that the run reads is neither there nor made by it.
     """
     graph = plan_context.job.get_definition().asset_layer.asset_graph
-    run_assets = assets_with_sources(plan_context, execution_plan)
     for source, steps in steps_to_start_from(run_assets, graph).items():
         refuse_missing(workspace.experiment_layout(source), steps)
 

@@ -136,7 +136,7 @@ def _clause(of_title: Sequence[Point], task: Mapping[str, Any], metric: str) -> 
 
     def since(place: int) -> str:
         words = patients_words(task, of_title[place].share)
-        return f"from {words} on" if place < len(of_title) - 1 else f"with {words} alone"
+        return f"from {words} on" if place < len(of_title) - 1 else f"only with {words}"
 
     mean, whole = first("value"), first("low")
     last = of_title[-1].share

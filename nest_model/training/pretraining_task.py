@@ -20,6 +20,7 @@ from nest_model.training.pretraining_data import PretrainingExamples, Pretrainin
 from nest_model.training.ranks import split_step, sum_over_ranks
 from nest_model.training.resume import Position
 from nest_model.training.runtime import Runtime
+from nest_model.training.telemetry import NullTelemetry
 from schemas.nouns import with_noun
 from schemas.suppress import suppress_count
 
@@ -152,7 +153,9 @@ class Pretraining:
 
     def _validation(self, evaluation: Evaluation) -> Iterator[CorruptedBatch]:
         val = self.examples.val
-        progress = self._telemetry.progress("validate", total=int(val.rows.sum()), unit="rows")
+        # a line would count the rows of few patients
+        telemetry = NullTelemetry() if self.examples.few_validate else self._telemetry
+        progress = telemetry.progress("validate", total=int(val.rows.sum()), unit="rows")
         rows = iter(val.rows)
         for corrupted_batch in self.examples.corrupted_batches(val, evaluation.corrupt):
             yield corrupted_batch

@@ -4,6 +4,7 @@ import pytest
 
 from assets.models.common import flags
 from assets.resources import Workspace
+from assets.runtime.executor import refuse_options_of_sources
 from nest_model.options import PretrainingOptions
 from schemas.errors import NestError
 from schemas.sources import sources
@@ -62,19 +63,18 @@ def test_options_that_fit_the_pretraining_are_taken(settings, tmp_path):
     assert Workspace(data_dir=str(tmp_path), **settings).settings.finetuning == settings["finetuning"]
 
 
-def test_options_that_contradict_those_of_a_source_are_refused_before_its_first_step(tmp_path):
+def test_a_run_that_pretrains_on_a_source_refuses_options_that_contradict_it(tmp_path):
     """The encounters of PCORnet have no order inside; those of MIMIC-IV have."""
     workspace = Workspace(data_dir=str(tmp_path), pretraining="time2vec=hours")
-    assert workspace.layout("mimic").root.is_dir()
+    refuse_options_of_sources(workspace, {"mimic_nest": "mimic", "pcornet_events": "pcornet"})
     with pytest.raises(NestError, match="NEST_PRETRAINING: time2vec hours distinguishes events of a set"):
-        workspace.layout("pcornet")
-    assert not (tmp_path / "pcornet").exists()
+        refuse_options_of_sources(workspace, {"pcornet_events": "pcornet", "pcornet_nest": "pcornet"})
 
 
 @pytest.mark.parametrize("model", ["tiny", "small", "paper", "matched"])
 @pytest.mark.parametrize("source", sources())
 def test_the_options_of_every_source_fit_every_preset(source, model, tmp_path):
-    assert Workspace(data_dir=str(tmp_path), model=model).layout(source).root.is_dir()
+    refuse_options_of_sources(Workspace(data_dir=str(tmp_path), model=model), {f"{source}_nest": source})
 
 
 def test_options_of_a_run_become_command_line_flags(tmp_path, monkeypatch):

@@ -35,15 +35,15 @@ def told(differences, patients=("< 11", "80", "300"), title="NEST") -> str | Non
         ),
         (
             (SURE, UNSURE, SURE),
-            "above LightGBM's from under 11 labelled patients on, and surely with 300 labelled patients alone",
+            "above LightGBM's from under 11 labelled patients on, and surely only with 300 labelled patients",
         ),
         (
             (WORSE, UNSURE, UNSURE),
             "above LightGBM's from 80 labelled patients on, but not surely, even with all labels",
         ),
-        ((SURE, WORSE, SURE), "above LightGBM's with 300 labelled patients alone, and surely so"),
+        ((SURE, WORSE, SURE), "above LightGBM's only with 300 labelled patients, and surely so"),
         ((SURE, SURE, WORSE), "not above LightGBM's, even with all labels"),
-        ((ABSENT, WORSE, SURE), "above LightGBM's with 300 labelled patients alone, and surely so"),
+        ((ABSENT, WORSE, SURE), "above LightGBM's only with 300 labelled patients, and surely so"),
         ((SURE, SURE, ABSENT), "above LightGBM's from under 11 labelled patients on, and surely so"),
     ],
 )

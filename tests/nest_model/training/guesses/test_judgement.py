@@ -17,6 +17,7 @@ from nest_model.training.guesses.judgement import Judgement
 from nest_model.training.guesses.verdicts import FEW_VALIDATE, not_learnt
 from nest_model.training.objectives.mlm import MaskedTokens
 from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
+from nest_model.training.telemetry import Telemetry
 from schemas.contract import write_table
 from schemas.errors import ContractError
 from schemas.tables.events import SUBJECTS
@@ -237,8 +238,9 @@ def test_a_validation_split_without_events_is_reported_once(world, emptied, tmp_
 
 
 @pytest.mark.parametrize("system", ["nest", "gt_behrt", "hi_behrt", "motor"])
-def test_nothing_is_told_of_few_validation_patients(tmp_path, system, caplog):
+def test_nothing_is_told_of_few_validation_patients(tmp_path, system, caplog, monkeypatch):
     caplog.set_level("INFO", logger="nest")
+    monkeypatch.setattr(Telemetry.__init__, "__kwdefaults__", {"seconds_between_lines": 0.0})  # every line
     world, out = make_world(tmp_path / "world"), tmp_path / "out"
     world = keep_first_sets(world, tmp_path / "alone", "val")
     recipe = Recipe(learning_rate=1e-3, epochs=4, patience=4, examples_per_step=12, rate_factors=(0.5, 1.0))
@@ -256,6 +258,9 @@ def test_nothing_is_told_of_few_validation_patients(tmp_path, system, caplog):
     assert not [
         text for text in (*told, *caplog.messages) if "val_loss" in text or "Every validation" in text
     ]
+    assert [text for text in caplog.messages if "pretrain" in text and "rows" in text]
+    assert not [text for text in caplog.messages if text.startswith("validate: ")]
+    assert '"stage": "validate"' not in told[1]
     runs = {file.parent for file in (out / "tensorboard").rglob("events*")}
     curves = [name for run in runs for name in EventAccumulator(str(run)).Reload().Tags()["scalars"]]
     assert [name for name in curves if "train_loss" in name]
