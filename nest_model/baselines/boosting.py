@@ -159,8 +159,8 @@ def fit(
         data.boost(data.scaled({**settings, **best.grid_point}), column, progress)
         for column in remaining_columns
     ]
-    judged = tuple({"settings": trial.grid_point, **trial.validation} for trial in trials)
-    return replace(best, boosters=best.boosters + remaining, trials=judged)
+    points = tuple({"settings": trial.grid_point, **trial.validation} for trial in trials)
+    return replace(best, boosters=best.boosters + remaining, trials=points)
 
 
 def commonest_labels(labels: Labels) -> tuple[str, ...]:

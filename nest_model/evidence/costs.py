@@ -49,7 +49,7 @@ class Costs:
 
     def __init__(self, seqset: Path, subjects: Path) -> None:
         self._seqset, self._subjects = seqset, subjects
-        self._measured: dict[tuple[Path, Readout | None, tuple[str, ...]], dict[str, Any]] = {}
+        self._costs: dict[tuple[Path, Readout | None, tuple[str, ...]], dict[str, Any]] = {}
 
     @cached_property
     def _seqsets(self) -> SeqSets:
@@ -75,9 +75,9 @@ class Costs:
             freeze: blocks that stay as pretrained; nothing goes backward through an encoder that stays so as a whole.
         """
         key = (model, readout, freeze)
-        if key not in self._measured:
-            self._measured[key] = self._measure(*key)
-        return self._measured[key]
+        if key not in self._costs:
+            self._costs[key] = self._measure(*key)
+        return self._costs[key]
 
     def _measure(self, model: Path, readout: Readout | None, freeze: tuple[str, ...]) -> dict[str, Any]:
         card = read_card(model)

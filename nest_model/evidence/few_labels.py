@@ -47,9 +47,9 @@ def labelled_counts(
     counts = {"patients": NestedCounts(patients), "rows": NestedCounts(train)}
     members = {"patients": patients, "rows": train}
     lines: list[dict[str, Any]] = []
-    for share, drawn in sorted(patients_of_share.items()):
+    for share, subjects in sorted(patients_of_share.items()):
         line = {
-            name: nested.text(np.isin(members[name], drawn)) if len(drawn) else "0"
+            name: nested.text(np.isin(members[name], subjects)) if len(subjects) else "0"
             for name, nested in counts.items()
         }
         lines.append({"share": share} | line)

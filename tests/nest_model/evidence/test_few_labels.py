@@ -9,7 +9,7 @@ SHARES = (0.05, 0.25, 1.0)
 SURE, UNSURE, WORSE, ABSENT = (0.1, 0.05), (0.1, -0.05), (-0.1, -0.2), (None, None)
 
 
-def told(differences, patients=("< 11", "80", "300"), title="NEST") -> str | None:
+def sentence_of(differences, patients=("< 11", "80", "300"), title="NEST") -> str | None:
     """Return the sentence on a model with these differences to trees at SHARES."""
     names = ["labels_05", "labels_25", "whole"]
     rows = [
@@ -48,11 +48,11 @@ def told(differences, patients=("< 11", "80", "300"), title="NEST") -> str | Non
     ],
 )
 def test_a_model_beats_trees_from_where_it_does_at_every_larger_number(differences, words):
-    assert told(differences) == f"Mortality: the AUROC of NEST is {words}."
+    assert sentence_of(differences) == f"Mortality: the AUROC of NEST is {words}."
 
 
 def test_without_a_difference_nothing_is_said():
-    assert told((ABSENT, ABSENT, ABSENT)) is None
+    assert sentence_of((ABSENT, ABSENT, ABSENT)) is None
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_without_a_difference_nothing_is_said():
     ],
 )
 def test_a_number_that_is_not_told_is_a_share(patients, words):
-    assert told((SURE, SURE, SURE), patients) == (
+    assert sentence_of((SURE, SURE, SURE), patients) == (
         f"Mortality: the AUROC of NEST is above LightGBM's from {words} on, and surely so."
     )
 

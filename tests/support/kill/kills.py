@@ -194,10 +194,10 @@ def seed_runs(model: Path) -> list[SeedRun]:
 def seeds_trained_again(runs: list[SeedRun]) -> list[int]:
     """Return the seeds that were trained after a run of theirs had finished."""
     finished: set[int] = set()
-    again = []
+    repeats = []
     for run in runs:
         if run.is_trained and run.seed in finished:
-            again.append(run.seed)
+            repeats.append(run.seed)
         if run.is_finished:
             finished.add(run.seed)
-    return again
+    return repeats

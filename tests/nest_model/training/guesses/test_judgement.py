@@ -250,22 +250,22 @@ def test_nothing_is_told_of_few_validation_patients(tmp_path, system, caplog, mo
     assert (judgement.validation, judgement.yardsticks, judgement.not_learnt) == ({}, {}, [])
     assert judgement.not_judged == [FEW_VALIDATE]
     assert caplog.messages.count(FEW_VALIDATE) >= 1
-    told = [(out / name).read_text() for name in ("metrics.json", "metrics.jsonl", "README.md")]
-    content = json.loads(told[0])
+    texts = [(out / name).read_text() for name in ("metrics.json", "metrics.jsonl", "README.md")]
+    content = json.loads(texts[0])
     assert content["val_patients"] == 8
     trials = [] if system == "hi_behrt" else [5e-4, 1e-3]
     assert content.get("trials", [])[:2] == [{"learning_rate": rate} for rate in trials]
     assert not [
-        text for text in (*told, *caplog.messages) if "val_loss" in text or "Every validation" in text
+        text for text in (*texts, *caplog.messages) if "val_loss" in text or "Every validation" in text
     ]
     assert [text for text in caplog.messages if "pretrain" in text and "rows" in text]
     assert not [text for text in caplog.messages if text.startswith("validate: ")]
-    assert '"stage": "validate"' not in told[1]
+    assert '"stage": "validate"' not in texts[1]
     runs = {file.parent for file in (out / "tensorboard").rglob("events*")}
     curves = [name for run in runs for name in EventAccumulator(str(run)).Reload().Tags()["scalars"]]
     assert [name for name in curves if "train_loss" in name]
     assert not [name for name in curves if "val_" in name]
-    assert "- val subjects: < 11\n" in told[2]
+    assert "- val subjects: < 11\n" in texts[2]
 
 
 def test_few_synthetic_validation_patients_are_told_of(tmp_path):
