@@ -29,6 +29,7 @@ class System:
     stages: Mapping[str, float] = field(default_factory=lambda: {"mlm": 1.0})
     positions: str = "by row"  # what a model's card says of positions, if it is not NEST's
     reads_visits: bool = False  # whether it is told the type and the day of year of visits, see VISITS
+    blocks: tuple[str, ...] = ("embedding",)  # those of `options.BLOCKS` that a fine-tuning can freeze
     is_default: bool = True  # compared on the page of evidence where no systems are named
     # fields of a model's config it has no use for, at the values that say so
     absent: Mapping[str, Any] = field(default_factory=dict)

@@ -190,7 +190,8 @@ def _sweep(
     A point whose loss is not finite has no score. Test scores are shown of no point, so that none is chosen by them.
 
     Raises:
-        NestError: no point has a score that may be disclosed.
+        InputError: a point has no score that may be disclosed. Points share their patients, so it is the first.
+        NestError: no point has a finite loss.
     """
     if runtime.fabric.world_size > 1:
         raise NestError("a sweep runs in one process; run its points yourself to train each with torchrun.")
@@ -203,22 +204,23 @@ def _sweep(
             train(point, folder)
         except NotFiniteError as error:
             failures[point.name] = str(error)
+            continue
+        if metric not in read_runs([folder], least=1)[0].validation:
+            raise InputError(
+                f"{folder}: so few patients validate that {metric} may not be disclosed, of this point or another, and "
+                "none can be chosen by it; take more patients, or train one model with settings of your choice."
+            )
     finite_points = [point for point in points if point.name not in failures]
     if not finite_points:
         raise NestError(f"{out}: the loss of no point was finite; take smaller learning rates.")
     runs = read_runs([out / "points" / point.name for point in finite_points], least=1)
-    scores = {point.name: run.validation.get(metric) for point, run in zip(finite_points, runs, strict=True)}
-    finite_scores = {name: value for name, value in scores.items() if value is not None}
-    if not finite_scores:
-        raise InputError(
-            f"{out}: no point has a validation score that may be disclosed; see each point's folder."
-        )
+    scores = {point.name: run.validation[metric] for point, run in zip(finite_points, runs, strict=True)}
     # the first on ties
-    best = (min if smaller_is_better else max)(finite_scores, key=finite_scores.__getitem__)
+    best = (min if smaller_is_better else max)(scores, key=scores.__getitem__)
     rows = [
         {
             **point.values,
-            metric: _shown(scores.get(point.name), failures.get(point.name)),
+            metric: "the loss was not finite" if point.name in failures else f"{scores[point.name]:.4f}",
             "": _mark(point, best),
         }
         for point in points
@@ -229,12 +231,8 @@ def _sweep(
     write_json(
         out / "sweep.json", {"metric": metric, "best": best_folder, "scores": scores, "failures": failures}
     )
-    runtime.telemetry.result({metric: finite_scores[best]}, best=best)
+    runtime.telemetry.result({metric: scores[best]}, best=best)
     return f"{markdown_table(rows)}\n\nThe best by {metric} on validation patients: {out / best_folder}\n"
-
-
-def _shown(score: float | None, failure: str | None) -> str:
-    return "the loss was not finite" if failure else "–" if score is None else f"{score:.4f}"
 
 
 def _mark(point: GridPoint, best: str) -> str:

@@ -1,6 +1,6 @@
 """Events whose time a model can learn to tell: codes, and groups of codes that mean much the same."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from nest_model.data.measured import MeasuredItems
 from schemas.tables.events import CODED_AT_THE_END
-from schemas.tables.vocab import SPECIALS
+from schemas.tables.vocab import SPECIAL_KIND, SPECIALS
 
 _CATEGORY = 3  # characters of an ICD-10 category, and of a procedure's section, body system and operation
 _ATC_LEVELS = (1, 3, 4, 5, 7)
@@ -45,6 +45,7 @@ class CodeEvents:
     offsets: np.ndarray  # i64 [tokens + 1], the entries of each token
     event: np.ndarray  # i64 [entries], index into `names`
     is_coded_late: np.ndarray  # bool [tokens]
+    other_kinds: tuple[str, ...] = ()  # kinds of the vocabulary of which no token belongs to an event
 
     @classmethod
     def of(cls, tokens: pa.Table) -> Self:
@@ -70,6 +71,13 @@ class CodeEvents:
             np.concatenate([[0], lengths.cumsum()]),
             np.array([place for of_token in entries for place in of_token], dtype=np.int64),
             np.array([kind in CODED_AT_THE_END for kind in kinds]),
+            tuple(
+                sorted(
+                    {*kinds}
+                    - {SPECIAL_KIND}
+                    - {kind for kind, of_token in zip(kinds, names, strict=True) if of_token}
+                )
+            ),
         )
 
     def select(self, events: np.ndarray) -> Self:
@@ -78,8 +86,12 @@ class CodeEvents:
         number[events] = np.arange(len(events))
         is_kept = number[self.event] >= 0
         kept_before = np.concatenate([[0], is_kept.cumsum()])
-        names = tuple(self.names[event] for event in events)
-        return type(self)(names, kept_before[self.offsets], number[self.event[is_kept]], self.is_coded_late)
+        return replace(
+            self,
+            names=tuple(self.names[event] for event in events),
+            offsets=kept_before[self.offsets],
+            event=number[self.event[is_kept]],
+        )
 
 
 def _every_token(tokens: pa.Table) -> list[list[str]]:

@@ -105,7 +105,7 @@ def patients_words(task: Mapping[str, Any], share: float) -> str:
     text = labelled_at(task, share).get("patients", WITHHELD)
     if text == WITHHELD:
         return f"{share:.0%} of the labelled patients"
-    return f"{text.replace('<', 'under').replace('>', 'over')} labelled patients"
+    return f"{text.replace('<', 'under').replace('>', 'over')} labelled {'patient' if text == '1' else 'patients'}"
 
 
 def sentence(metrics: Mapping[str, Any], task: Mapping[str, Any], metric: str, words: str) -> str | None:

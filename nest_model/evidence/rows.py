@@ -74,6 +74,14 @@ class EvidenceRow:
         return tuple(filter(None, self.finetuning.get("freeze", "").split(",")))
 
     @property
+    def _blocks(self) -> Sequence[str]:
+        """The blocks that its encoder has, if the run's own options take none from NEST."""
+        options = PretrainingOptions.from_flags(self.pretraining or {})
+        is_absent = {"swe": options.set_wise == "mean_pool", "cse": options.cross_set is False}
+        blocks = systems()[self.system].blocks if self.system else ()
+        return [block for block in blocks if not is_absent.get(block)]
+
+    @property
     def labelled_share(self) -> float:
         """The share of the labelled patients it learns from."""
         return float(self.finetuning.get("labelled-share", 1))
@@ -124,12 +132,9 @@ class EvidenceRow:
     def finetuning_flags(self, options: FineTuningOptions) -> dict[str, str]:
         """Return the flags of this row's fine-tuning: a run's options as far as the system has them, then its own."""
         blocks = options.freeze or ()
-        if self.system != "nest" and set(blocks) != set(
-            BLOCKS
-        ):  # flat systems have no other block of that name
-            options = options.model_copy(
-                update={"freeze": tuple(block for block in blocks if block == "embedding") or None}
-            )
+        if set(blocks) != set(BLOCKS):  # all of them are the whole encoder, of any system
+            present = tuple(block for block in blocks if block in self._blocks)
+            options = options.model_copy(update={"freeze": present or None})
         return options.flags() | dict(self.finetuning)
 
 

@@ -3,6 +3,7 @@
 Steinberg et al., MOTOR (ICLR 2024), section 3: piecewise exponential survival times, censored where a record ends.
 """
 
+import logging
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -21,6 +22,8 @@ from nest_model.training.guesses.verdicts import with_verdicts
 from nest_model.training.objective import Objective, PackedPatients
 from nest_model.training.pretraining_data import PretrainingExamples
 from schemas.errors import NestError
+
+log = logging.getLogger("nest")
 
 LEAST_SHARE = 0.01
 """The least share of the training patients that an event must have happened to."""
@@ -59,6 +62,11 @@ class TimeToEvent:
         assert encoder.events is not None, "describe_tokens comes before fit"
         tasks = self._choose(encoder.events, batches)
         self._tasks = encoder.events.select(tasks)
+        log.info(
+            "motor: %d events are chosen, whose times it learns%s",
+            len(tasks),
+            _other_kinds_words(encoder.events),
+        )
         days = [timed_batch.days[timed_batch.is_event].numpy() for timed_batch in self._sample(batches)]
         observed, head = np.concatenate([*days, np.zeros(0)]), encoder.time_to_event
         if len(observed):
@@ -173,6 +181,13 @@ def time_to_event_loss(log_hazards: Tensor, days: Tensor, is_event: Tensor, edge
     expected = (log_hazards.exp() * days_at_risk(days, edges)).sum()
     at_event = log_hazards.gather(1, torch.bucketize(days, edges)[:, None]).squeeze(1)
     return expected - (at_event * is_event).sum()
+
+
+def _other_kinds_words(events: CodeEvents) -> str:
+    """Return which kinds of the vocabulary are read, but are no events whose time is learnt."""
+    if not events.other_kinds:
+        return ""
+    return f"; {' and '.join(events.other_kinds)} are read, but no time is learnt of them"
 
 
 def _each(batches: PackedPatients, stride: int = 1) -> Iterator[PackedBatch]:

@@ -33,7 +33,7 @@ def test_failed_command_is_one_message_that_says_where_its_log_is(tmp_path: Path
     )
 
 
-@pytest.mark.parametrize("is_synthetic", [True, False])
+@pytest.mark.parametrize("is_synthetic", [pytest.param(True, marks=pytest.mark.long), False])
 def test_command_withholds_a_small_count_unless_the_patients_are_synthetic(
     tmp_path: Path, is_synthetic: bool
 ):

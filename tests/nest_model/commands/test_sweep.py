@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -159,6 +160,19 @@ def test_labels_that_cannot_be_learnt_are_one_error_before_any_training(
     (error,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
     assert "these labels cannot be learnt at any point: the training split has one class only" in error
     assert not (tmp_path / "out" / "points").exists()
+
+
+def test_a_sweep_whose_validation_patients_are_few_ends_with_its_first_point(
+    world, pretrained_model, tmp_path, capsys
+):
+    table = pq.read_table(world.labels)
+    is_of_few = pc.and_(pc.equal(table["split"], "val"), pc.greater(table["subject_id"], 40))
+    pq.write_table(table.filter(pc.invert(is_of_few)), tmp_path / "labels.parquet")
+    line = [part for part in command(world, pretrained_model, tmp_path / "out") if "--labels" not in part]
+    assert main([*line, f"--labels={tmp_path / 'labels.parquet'}"]) == 2
+    (error,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
+    assert "so few patients validate that val_average_precision may not be disclosed" in error
+    assert [path.name for path in (tmp_path / "out" / "points").iterdir()] == ["learning_rate=1e-4"]
 
 
 def test_a_sweep_of_which_no_loss_is_finite_says_so(world, pretrained_model, tmp_path, capsys):

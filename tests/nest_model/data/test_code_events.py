@@ -73,3 +73,10 @@ def test_diagnoses_and_procedures_are_coded_late_also_in_a_choice():
 
 def test_where_every_token_is_an_event_none_is_coded_late():
     assert not CodeEvents.of(vocabulary("ITEM:7", "LAB:1_Q3")).is_coded_late.any()
+
+
+def test_kinds_that_are_no_events_are_named_unless_every_token_is_one():
+    events = CodeEvents.of(vocabulary("DX:I509", "LAB:1_Q3", "VIT:2_Q1", "IMM:03", "MED:C09AA05"))
+    assert events.other_kinds == ("IMM", "LAB", "VIT")
+    assert events.select(np.array([0])).other_kinds == ("IMM", "LAB", "VIT")
+    assert CodeEvents.of(vocabulary("ITEM:7", "LAB:1_Q3")).other_kinds == ()

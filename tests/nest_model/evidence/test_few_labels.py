@@ -61,6 +61,7 @@ def test_without_a_difference_nothing_is_said():
         (("withheld", "80", "300"), "5% of the labelled patients"),
         (("> 264", "290", "300"), "over 264 labelled patients"),
         (("", "", ""), "5% of the labelled patients"),
+        (("1", "80", "300"), "1 labelled patient"),
     ],
 )
 def test_a_number_that_is_not_told_is_a_share(patients, words):

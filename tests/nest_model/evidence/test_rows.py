@@ -1,8 +1,11 @@
 import pytest
 
+from nest_model.config import ModelConfig
 from nest_model.evidence.rows import EvidenceAssets, all_rows, clashes, refuse_unknown, rows_by_name
-from nest_model.options import FineTuningOptions, PretrainingOptions
+from nest_model.model.encoder import encoder_class
+from nest_model.options import BLOCKS, FineTuningOptions, PretrainingOptions
 from nest_model.systems import systems
+from nest_model.training.freezing import freeze_blocks
 from schemas.errors import NestError
 
 
@@ -70,6 +73,22 @@ def test_a_flat_system_leaves_out_blocks_that_it_does_not_have():
     assert rows["bert"].finetuning_flags(options) == {"freeze": "embedding", "epochs": "2"}
     assert rows["freeze_cse"].finetuning_flags(options)["freeze"] == "cse"
     assert rows["bert"].finetuning_flags(FineTuningOptions.from_text("freeze=swe")) == {}
+
+
+@pytest.mark.parametrize("blocks", [("swe",), ("cse",), ("embedding", "cse"), BLOCKS])
+def test_every_row_freezes_those_blocks_of_a_runs_options_that_its_encoder_has(blocks):
+    options = FineTuningOptions.from_text(f"freeze={','.join(blocks)}")
+    rows = [row for row in all_rows() if row.pretraining is not None and not row.frozen_blocks]
+    assert {"mean_pool", "no_cse", "bert"} <= {row.name for row in rows}
+    for row in rows:
+        flags = row.pretraining_flags({}, "tiny")
+        changes = PretrainingOptions.from_flags({k: v for k, v in flags.items() if k != "system"})
+        config = ModelConfig.preset("tiny", 64, system=row.system, **changes.changes("tiny", row.system))
+        encoder = encoder_class(row.system)(config)
+        frozen = FineTuningOptions.from_flags(row.finetuning_flags(options)).freeze or ()
+        present = blocks if blocks == BLOCKS else [block for block in blocks if block in encoder.parts()]
+        assert list(frozen) == list(present), row.name
+        freeze_blocks(encoder, frozen)
 
 
 def test_cohorts_whose_cells_would_share_a_name_are_found():

@@ -238,7 +238,7 @@ def outputs(out: Path) -> dict[str, bytes]:
     return {name: (out / name).read_bytes() for name in STEADY}
 
 
-@pytest.mark.parametrize("trials_before", [1, 3])
+@pytest.mark.parametrize("trials_before", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_run_killed_while_it_tunes_is_resumed_to_the_same_bytes(
     trials_before: int, shop: ShopFiles, undisturbed_run: Path, tmp_path: Path
 ):

@@ -139,7 +139,16 @@ def test_outputs_lists_every_file_of_a_seed(several):
     assert {name for name in contents(several) if "123" in name.split("/")} == set(OUTPUTS)
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=() if name.endswith(("model.safetensors", "123/predictions.parquet")) else pytest.mark.long,
+        )
+        for name in OUTPUTS
+    ],
+)
 def test_a_seed_with_a_missing_file_is_trained_again(
     world, pretrained_folder, several, tmp_path, trained_seeds, name
 ):

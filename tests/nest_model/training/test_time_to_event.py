@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -202,13 +203,32 @@ def test_hazards_by_piece_are_drawn_to_the_constant_by_half_an_event():
     torch.testing.assert_close(risk.hazards[:, 0], torch.tensor(expected, dtype=torch.float64))
 
 
-def fitted(batches: list[PackedBatch], seed: int = 0, dtype: torch.dtype = torch.float64):
+def fitted(
+    batches: list[PackedBatch],
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    tokens: pa.Table | None = None,
+):
     torch.manual_seed(seed)
     encoder = Motor(CONFIG).to(dtype)
-    encoder.describe_tokens(made_up_tokens(VOCAB_SIZE))
+    encoder.describe_tokens(made_up_tokens(VOCAB_SIZE) if tokens is None else tokens)
     objective = TimeToEvent(CONFIG)
     objective.fit(encoder, batches)
     return encoder, objective
+
+
+def test_kinds_of_which_no_time_is_learnt_are_named(caplog):
+    caplog.set_level("INFO", logger="nest")
+    tokens = made_up_tokens(VOCAB_SIZE)
+    kinds = {"PR": "LAB", "MED": "VIT"}
+    tokens = tokens.set_column(
+        1, "kind", pa.array([kinds.get(kind, kind) for kind in tokens["kind"].to_pylist()])
+    )
+    fitted([ragged_batch(SIZES * 4)], tokens=tokens)
+    (sentence,) = [message for message in caplog.messages if message.startswith("motor: ")]
+    assert sentence.endswith(
+        " events are chosen, whose times it learns; LAB and VIT are read, but no time is learnt of them"
+    )
 
 
 def test_a_fitted_model_starts_at_constant_hazards():

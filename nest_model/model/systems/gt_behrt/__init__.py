@@ -13,6 +13,7 @@ SYSTEM = System(
     {"nam": 1 / 3, "mnp": 2 / 3},
     positions="by the set's number and days",
     reads_visits=True,
+    blocks=("embedding", "swe", "cse"),
     absent={
         **WITHOUT_SETS,
         "mlm_weight": 1.0,  # its stages have a loss each

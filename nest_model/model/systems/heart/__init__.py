@@ -9,6 +9,7 @@ SYSTEM = System(
     "An encoder of sets whose attention is steered by learned relations of their tokens, by kind; sets attend to "
     "each other; trained to guess masked tokens (MLM).",
     positions="by the set's number",
+    blocks=("embedding", "swe", "cse"),
     absent={**WITHOUT_SETS, **WITHOUT_TIMES},
     presets={
         "tiny": {"layers": 3, "d_ff": 124},

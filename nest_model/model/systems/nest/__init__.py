@@ -6,4 +6,5 @@ SYSTEM = System(
     "NEST",
     "An encoder of sequences of multisets, trained to guess masked tokens (MLM) and sets (MSM).",
     {"mlm_msm": 1.0},
+    blocks=("embedding", "swe", "cse"),
 )
