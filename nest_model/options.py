@@ -13,14 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from nest_model.config import PRESETS, ContextLimits, ModelConfig, Readout
 from nest_model.recipe import Recipe
-from nest_model.systems import absent_fields, systems
+from nest_model.systems import BLOCKS, absent_fields, blocks_of, systems
 from schemas.errors import NestError
-
-BLOCKS = ("embedding", "swe", "cse")
-"""Blocks a fine-tuning can freeze: the embeddings of tokens and times, the set-wise and the cross-set blocks.
-
-All of them are the whole encoder, of any system.
-"""
 
 FIELDS = {"position": "cse_position"}
 """Options whose name differs from the field of the model's config."""
@@ -319,19 +313,14 @@ class FineTuningOptions(Options):
             NestError: it lacks a block to freeze, or its limits of what is read do not fit these.
         """
         config = ModelConfig.preset(preset, _ANY_VOCAB, **pretraining.changes(preset))
-        refuse_absent_blocks(self.freeze or (), blocks_of_nest(config), "nest")
+        present = blocks_of("nest", set_wise=config.set_wise, cross_set=config.cross_set)
+        refuse_absent_blocks(self.freeze or (), present, "nest")
         replace(config, **self.context)
 
     @field_validator("freeze")
     @classmethod
     def _in_order(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         return tuple(block for block in BLOCKS if block in (value or ())) or None
-
-
-def blocks_of_nest(config: ModelConfig) -> list[str]:
-    """Return the blocks that NEST, or an ablation of it, can freeze."""
-    is_there = {"swe": config.set_wise == "attention", "cse": config.cross_set}
-    return [block for block in BLOCKS if is_there.get(block, True)]
 
 
 def refuse_absent_blocks(blocks: Sequence[str], present: Collection[str], system: str) -> None:

@@ -17,6 +17,12 @@ from schemas.errors import NestError
 
 PACKAGE = "nest_model.model.systems"
 
+BLOCKS = ("embedding", "swe", "cse")
+"""Blocks a fine-tuning can freeze: the embeddings of tokens and times, the set-wise and the cross-set blocks.
+
+All of them are the whole encoder, of any system.
+"""
+
 
 @dataclass(frozen=True)
 class System:
@@ -29,7 +35,9 @@ class System:
     stages: Mapping[str, float] = field(default_factory=lambda: {"mlm": 1.0})
     positions: str = "by row"  # what a model's card says of positions, if it is not NEST's
     reads_visits: bool = False  # whether it is told the type and the day of year of visits, see VISITS
-    blocks: tuple[str, ...] = ("embedding",)  # those of `options.BLOCKS` that a fine-tuning can freeze
+    blocks: tuple[str, ...] = (
+        "embedding",
+    )  # those of BLOCKS that its encoder has, which `Encoder.parts` names
     is_default: bool = True  # compared on the page of evidence where no systems are named
     # fields of a model's config it has no use for, at the values that say so
     absent: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +81,16 @@ def _system(name: str) -> System:
     if not isinstance(system, System):
         raise NestError(f"{PACKAGE}.{name}: it has no SYSTEM, a System; see docs/systems.md.")
     return system
+
+
+def blocks_of(system: str, *, set_wise: str = "attention", cross_set: bool = True) -> list[str]:
+    """Return the blocks of a system, or of an ablation of NEST, that a fine-tuning can freeze.
+
+    Args:
+        set_wise, cross_set: of the model's config.
+    """
+    is_there = {"swe": set_wise == "attention", "cse": cross_set}
+    return [block for block in systems()[system].blocks if is_there.get(block, True)]
 
 
 def absent_fields(system: str) -> dict[str, Any]:

@@ -14,11 +14,11 @@ import numpy as np
 from scipy import sparse
 from scipy.special import logit
 
-from nest_model.data.labels import Labels
+from nest_model.data.labels import Labels, is_validation_disclosable
 from nest_model.data.numbers import HUBER_DELTA, from_scale
 from nest_model.data.predictions import scorable, truth_table
 from nest_model.evaluation.hazards import interval_rows, levelled_hazard_loss, with_interval
-from nest_model.evaluation.linear_loss import is_loss_disclosable, loss_targets, validation_loss
+from nest_model.evaluation.linear_loss import loss_targets, validation_loss
 from nest_model.evaluation.validation_score import TUNING_LABELS, macro_average_precision
 from nest_model.training.telemetry import Progress, Telemetry
 from schemas.tables.labels import WITHOUT_CLASSES, Task
@@ -206,7 +206,7 @@ class _Data:
             features[val], np.zeros(len(val)), params=COMMON, reference=train_set
         ).construct()
         outcomes = truth[train], truth[val], labels.subject_id[val]
-        is_disclosable = label_type == "number" and is_loss_disclosable(labels)
+        is_disclosable = label_type == "number" and is_validation_disclosable(labels)
         return cls(
             train_set,
             val_set,
@@ -279,7 +279,7 @@ class _Hazards(_Data):
         of_intervals = super().of(matrix, event[:, None], labels.take(rows))
         return replace(
             of_intervals,
-            is_disclosable=is_loss_disclosable(labels),
+            is_disclosable=is_validation_disclosable(labels),
             train_rows=int(np.count_nonzero(labels.split == "train")),
         )
 

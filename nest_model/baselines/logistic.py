@@ -7,11 +7,10 @@ import numpy as np
 from scipy import sparse
 
 from nest_model.baselines.boosting import commonest_labels, labels_truth
-from nest_model.data.labels import Labels
+from nest_model.data.labels import Labels, is_validation_disclosable
 from nest_model.data.predictions import scorable
 from nest_model.evaluation.linear_loss import (
     fit_linear,
-    is_loss_disclosable,
     loss_targets,
     predictions_of_outputs,
     validation_loss,
@@ -113,7 +112,7 @@ def _fit_by_loss(labels: Labels, features: sparse.csr_matrix, *, telemetry: Tele
         classes=task.classes,
         probability=predictions_of_outputs(trials[best], task),
         strength=STRENGTHS[best],
-        validation={"loss": losses[best] if is_loss_disclosable(labels) else None},
+        validation={"loss": losses[best] if is_validation_disclosable(labels) else None},
     )
 
 

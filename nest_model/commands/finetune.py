@@ -120,7 +120,7 @@ def finetune(
 
     Args:
         readout: the readout of the task's head; None: the pretrained model's.
-        freeze: those of `options.BLOCKS` to keep as pretrained.
+        freeze: those of `systems.BLOCKS` to keep as pretrained.
         shuffle_sets: let earlier sets trade their contents, drawn with the seed, see `shuffle_before_target`.
         context: limits of what is read of a patient, in place of the pretrained model's.
         start: `fresh` reads only the config and the measured items of the pretrained model and draws the encoder's

@@ -354,7 +354,10 @@ def _sweep_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     )
     _paths(command, "seqset", "out")
     for name, text in (
-        ("pretrained", "with --labels: a grid of fine-tunings, judged by their validation AP"),
+        (
+            "pretrained",
+            "with --labels: a grid of fine-tunings, judged by their validation AP, a number or time by the loss",
+        ),
         ("labels", "with --pretrained"),
         ("subjects", "with --vocab: a grid of pretrainings, judged by their validation loss"),
         ("vocab", "with --subjects"),

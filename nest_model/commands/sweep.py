@@ -15,15 +15,16 @@ from nest_model.commands.finetune import finetune
 from nest_model.commands.pretrain import pretrain
 from nest_model.comparison.compare import compare
 from nest_model.comparison.page import render
-from nest_model.comparison.run_folders import read_runs
-from nest_model.data.labels import Labels, untrainable_reason
+from nest_model.comparison.run_folders import Run, read_runs
+from nest_model.data.labels import Labels, is_validation_disclosable, untrainable_reason
 from nest_model.options import FineTuningOptions, Options, PretrainingOptions, preset_for
 from nest_model.training.runtime import Runtime
 from nest_model.training.trainer import NotFiniteError
 from schemas.errors import InputError, NestError
-from schemas.io.outputs import claim, write_json, write_text
+from schemas.io.outputs import claim, remove_outputs, write_json, write_text
 from schemas.markdown import markdown_table
-from schemas.tables.labels import WITHOUT_CLASSES, read_task
+from schemas.suppress import SMALLEST_SHOWN
+from schemas.tables.labels import WITHOUT_CLASSES
 
 log = logging.getLogger("nest")
 
@@ -147,9 +148,16 @@ def sweep_finetunings(
     Of a number or a time it has the smallest validation loss.
     """
     points = points_of(grid, common_options, FineTuningOptions)
-    if reason := untrainable_reason(Labels.read(labels)):
+    table = Labels.read(labels)
+    if reason := untrainable_reason(table):
         raise InputError(f"{labels}: these labels cannot be learnt at any point: {reason}.")
-    by_loss = read_task(labels).label_type in WITHOUT_CLASSES
+    if not is_validation_disclosable(table):
+        raise InputError(
+            f"{labels}: too few patients validate, so that the score of every point is withheld, and none can be shown "
+            f"to be the best; take more, so that {SMALLEST_SHOWN} have the outcome and {SMALLEST_SHOWN} do not. A "
+            "learning rate alone can be searched with rate_factors, whose choice shows no score."
+        )
+    by_loss = table.task.label_type in WITHOUT_CLASSES
 
     def train(point: GridPoint, folder: Path) -> None:
         options = point.options
@@ -190,11 +198,13 @@ def _sweep(
     A point whose loss is not finite has no score. Test scores are shown of no point, so that none is chosen by them.
 
     Raises:
-        InputError: a point has no score that may be disclosed. Points share their patients, so it is the first.
+        InputError: the score of a point is withheld. Points share their patients, so it is the first finite one.
         NestError: no point has a finite loss.
     """
     if runtime.fabric.world_size > 1:
         raise NestError("a sweep runs in one process; run its points yourself to train each with torchrun.")
+    remove_outputs(out / "sweep.json", out / "sweep.html")  # they would name a best of earlier points
+    runs: dict[str, Run] = {}
     failures: dict[str, str] = {}
     for number, point in enumerate(points, start=1):
         folder = out / "points" / point.name
@@ -205,16 +215,16 @@ def _sweep(
         except NotFiniteError as error:
             failures[point.name] = str(error)
             continue
-        if metric not in read_runs([folder], least=1)[0].validation:
+        runs[point.name] = read_runs([folder], least=1)[0]
+        if metric not in runs[point.name].validation:
             raise InputError(
-                f"{folder}: so few patients validate that {metric} may not be disclosed, of this point or another, and "
-                "none can be chosen by it; take more patients, or train one model with settings of your choice."
+                f"{out}: under {SMALLEST_SHOWN} subjects validate, so that {metric} is withheld of every point, and "
+                "none can be shown to be the best; take more subjects. A learning rate alone can be searched with "
+                "rate_factors, whose choice shows no score."
             )
-    finite_points = [point for point in points if point.name not in failures]
-    if not finite_points:
+    if not runs:
         raise NestError(f"{out}: the loss of no point was finite; take smaller learning rates.")
-    runs = read_runs([out / "points" / point.name for point in finite_points], least=1)
-    scores = {point.name: run.validation[metric] for point, run in zip(finite_points, runs, strict=True)}
+    scores = {name: run.validation[metric] for name, run in runs.items()}
     # the first on ties
     best = (min if smaller_is_better else max)(scores, key=scores.__getitem__)
     rows = [
@@ -225,7 +235,7 @@ def _sweep(
         }
         for point in points
     ]
-    comparison = compare([replace(run, predictions=None) for run in runs])
+    comparison = compare([replace(run, predictions=None) for run in runs.values()])
     write_text(out / "sweep.html", render(comparison | {"points": rows}))
     best_folder = str(Path("points") / best)
     write_json(

@@ -45,7 +45,7 @@ class CodeEvents:
     offsets: np.ndarray  # i64 [tokens + 1], the entries of each token
     event: np.ndarray  # i64 [entries], index into `names`
     is_coded_late: np.ndarray  # bool [tokens]
-    other_kinds: tuple[str, ...] = ()  # kinds of the vocabulary of which no token belongs to an event
+    other_kinds: tuple[str, ...]  # kinds of the vocabulary of which no token belongs to an event
 
     @classmethod
     def of(cls, tokens: pa.Table) -> Self:
@@ -58,6 +58,7 @@ class CodeEvents:
         names = [events_of(kind, code) for kind, code in zip(kinds, codes, strict=True)]
         if not any(names):
             names = _every_token(tokens)
+        kinds_with_events = {kind for kind, of_token in zip(kinds, names, strict=True) if of_token}
         members: dict[str, list[int]] = {}
         for token, of_token in enumerate(names):
             for name in of_token:
@@ -71,13 +72,7 @@ class CodeEvents:
             np.concatenate([[0], lengths.cumsum()]),
             np.array([place for of_token in entries for place in of_token], dtype=np.int64),
             np.array([kind in CODED_AT_THE_END for kind in kinds]),
-            tuple(
-                sorted(
-                    {*kinds}
-                    - {SPECIAL_KIND}
-                    - {kind for kind, of_token in zip(kinds, names, strict=True) if of_token}
-                )
-            ),
+            tuple(sorted({*kinds} - kinds_with_events - {SPECIAL_KIND})),
         )
 
     def select(self, events: np.ndarray) -> Self:

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from nest_model.data.mixing import is_in_share
-from nest_model.data.predictions import classes_of, truth_table
+from nest_model.data.predictions import classes_of, scorable, truth_table
 from schemas.contract import conform, read_table, write_table
+from schemas.suppress import SMALLEST_SHOWN
 from schemas.tables.events import SPLIT_WORDS
 from schemas.tables.labels import Task, labels_schema, predictions_schema, read_task
 
@@ -95,6 +96,16 @@ def untrainable_reason(labels: Labels) -> str | None:
     if (truth.any(axis=0) & ~truth.all(axis=0)).any():
         return None
     return f"the training split has one class only; {_MORE_OUTCOMES}"
+
+
+def is_validation_disclosable(labels: Labels) -> bool:
+    """Return whether a score or a loss of the validation rows discloses no small count of patients."""
+    in_val = labels.split == "val"
+    subject_id, label_type = labels.subject_id[in_val], labels.task.label_type
+    if label_type == "number":
+        return len(np.unique(subject_id)) >= SMALLEST_SHOWN
+    truth = labels.truth(classes_of(labels.task))[in_val]
+    return len(scorable(truth[:, 1:] > 0 if label_type == "time" else truth, subject_id)) > 0
 
 
 def task_metadata(task: Task) -> dict[str, str]:

@@ -27,7 +27,7 @@ from nest_model.model.attention_shares import (
     is_set_encoder,
 )
 from nest_model.model.encoder import Encoder
-from nest_model.options import BLOCKS
+from nest_model.systems import BLOCKS
 from schemas.suppress import SMALLEST_SHOWN
 
 AnyEncoder = TypeVar("AnyEncoder", bound=Encoder)

@@ -5,11 +5,9 @@ from scipy import sparse
 
 from nest_model.data.labels import Labels
 from nest_model.data.numbers import HUBER_DELTA, from_scale, to_scale
-from nest_model.data.predictions import scorable
 from nest_model.data.times import interval_targets, survival
 from nest_model.evaluation.hazards import levelled_hazard_loss, pooled_logistic
 from nest_model.evaluation.validation_score import mean_huber_loss
-from schemas.suppress import SMALLEST_SHOWN
 from schemas.tables.labels import Task
 
 _TOLERANCE = 1e-3
@@ -53,12 +51,3 @@ def predictions_of_outputs(outputs: np.ndarray, task: Task) -> np.ndarray:
     """Return what outputs mean: the numbers, or the probability of no event yet at each time."""
     outputs = outputs.astype(np.float64)
     return survival(outputs) if task.label_type == "time" else from_scale(outputs, task.scale)
-
-
-def is_loss_disclosable(labels: Labels) -> bool:
-    """Return whether the loss of the validation rows of a number or a time discloses no small count."""
-    in_val = labels.split == "val"
-    truth, subject_id = labels.truth(())[in_val], labels.subject_id[in_val]
-    if labels.task.label_type == "time":
-        return len(scorable(truth[:, 1:] > 0, subject_id)) > 0
-    return len(np.unique(subject_id)) >= SMALLEST_SHOWN

@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from nest_model.data.labels import Labels
+from nest_model.data.labels import Labels, is_validation_disclosable
 from nest_model.data.predictions import classes_of, scorable
 from nest_model.evaluation.linear_loss import (
     fit_linear,
-    is_loss_disclosable,
     loss_targets,
     predictions_of_outputs,
     validation_loss,
@@ -106,7 +105,7 @@ def _fit_by_loss(labels: Labels, rows: np.ndarray) -> tuple[LinearProbe, Mapping
     ]
     losses = [validation_loss(probe.outputs(rows[val]), target[val], labels.task) for probe in trials]
     place = int(np.argmin(losses))
-    metrics = {"loss": losses[place]} if is_loss_disclosable(labels) else {}
+    metrics = {"loss": losses[place]} if is_validation_disclosable(labels) else {}
     return trials[place], metrics | {"strength": trials[place].strength}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from nest_model.audit.nested_counts import NestedCounts
 from nest_model.data.labels import Labels
 from nest_model.evidence.rows import EvidenceRow
+from schemas.nouns import with_noun
 from schemas.suppress import WITHHELD, suppress_count
 
 PART = "labels"
@@ -105,7 +106,7 @@ def patients_words(task: Mapping[str, Any], share: float) -> str:
     text = labelled_at(task, share).get("patients", WITHHELD)
     if text == WITHHELD:
         return f"{share:.0%} of the labelled patients"
-    return f"{text.replace('<', 'under').replace('>', 'over')} labelled {'patient' if text == '1' else 'patients'}"
+    return with_noun(text.replace("<", "under").replace(">", "over"), "labelled patient")
 
 
 def sentence(metrics: Mapping[str, Any], task: Mapping[str, Any], metric: str, words: str) -> str | None:

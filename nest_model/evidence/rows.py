@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any, Literal, cast
 
 from nest_model.config import PRESETS, Readout
-from nest_model.options import BLOCKS, FineTuningOptions, PretrainingOptions
-from nest_model.systems import systems
+from nest_model.options import FineTuningOptions, PretrainingOptions
+from nest_model.systems import BLOCKS, blocks_of, systems
 from schemas.errors import NestError
 from schemas.near_names import near_name
 
@@ -74,12 +74,14 @@ class EvidenceRow:
         return tuple(filter(None, self.finetuning.get("freeze", "").split(",")))
 
     @property
-    def _blocks(self) -> Sequence[str]:
-        """The blocks that its encoder has, if the run's own options take none from NEST."""
+    def _blocks(self) -> list[str]:
+        """The blocks that its encoder can freeze, unless the run's own options build NEST without some of them."""
+        if self.system is None:
+            return []
         options = PretrainingOptions.from_flags(self.pretraining or {})
-        is_absent = {"swe": options.set_wise == "mean_pool", "cse": options.cross_set is False}
-        blocks = systems()[self.system].blocks if self.system else ()
-        return [block for block in blocks if not is_absent.get(block)]
+        return blocks_of(
+            self.system, set_wise=options.set_wise or "attention", cross_set=options.cross_set is not False
+        )
 
     @property
     def labelled_share(self) -> float:
@@ -130,7 +132,7 @@ class EvidenceRow:
         return {"system": self.system} | flags
 
     def finetuning_flags(self, options: FineTuningOptions) -> dict[str, str]:
-        """Return the flags of this row's fine-tuning: a run's options as far as the system has them, then its own."""
+        """Return the flags of this row's fine-tuning: a run's options as far as its encoder has them, then its own."""
         blocks = options.freeze or ()
         if set(blocks) != set(BLOCKS):  # all of them are the whole encoder, of any system
             present = tuple(block for block in blocks if block in self._blocks)

@@ -85,7 +85,7 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def parts(self) -> Mapping[str, Sequence[nn.Module]]:
-        """Return the modules that a fine-tuning can freeze, by names of `options.BLOCKS`."""
+        """Return the modules that a fine-tuning can freeze, by names of `systems.BLOCKS`."""
 
     @abstractmethod
     def units(self) -> Sequence[nn.Module]:

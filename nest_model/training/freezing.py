@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from nest_model.model.encoder import Encoder
-from nest_model.options import BLOCKS, refuse_absent_blocks
+from nest_model.options import refuse_absent_blocks
+from nest_model.systems import BLOCKS
 
 
 def freeze_blocks(encoder: Encoder, blocks: Sequence[str]) -> None:
-    """Exclude these of `options.BLOCKS` from training: without gradient they have no decay and no moments.
+    """Exclude these of `systems.BLOCKS` from training: without gradient they have no decay and no moments.
 
     All of them together are every weight of the encoder, its last norm too: the paper's linear probe.
 

@@ -6,8 +6,9 @@ import pytest
 
 from nest_model.commands.parser import parser
 from nest_model.config import PRESETS, ModelConfig
-from nest_model.options import BLOCKS, FIELDS, OF_DATA, FineTuningOptions, PretrainingOptions, take_options
+from nest_model.options import FIELDS, OF_DATA, FineTuningOptions, PretrainingOptions, take_options
 from nest_model.recipe import Recipe
+from nest_model.systems import BLOCKS
 from schemas.errors import NestError
 
 EVERY_PRETRAINING = {

@@ -22,6 +22,7 @@ from nest_model.training.guesses.verdicts import with_verdicts
 from nest_model.training.objective import Objective, PackedPatients
 from nest_model.training.pretraining_data import PretrainingExamples
 from schemas.errors import NestError
+from schemas.nouns import with_noun
 
 log = logging.getLogger("nest")
 
@@ -63,8 +64,8 @@ class TimeToEvent:
         tasks = self._choose(encoder.events, batches)
         self._tasks = encoder.events.select(tasks)
         log.info(
-            "motor: %d events are chosen, whose times it learns%s",
-            len(tasks),
+            "motor learns the times of %s%s.",
+            with_noun(len(tasks), "event"),
             _other_kinds_words(encoder.events),
         )
         days = [timed_batch.days[timed_batch.is_event].numpy() for timed_batch in self._sample(batches)]
@@ -184,10 +185,8 @@ def time_to_event_loss(log_hazards: Tensor, days: Tensor, is_event: Tensor, edge
 
 
 def _other_kinds_words(events: CodeEvents) -> str:
-    """Return which kinds of the vocabulary are read, but are no events whose time is learnt."""
-    if not events.other_kinds:
-        return ""
-    return f"; {' and '.join(events.other_kinds)} are read, but no time is learnt of them"
+    """Return which kinds of the vocabulary are read, but have no events whose time is learnt."""
+    return f", and reads other kinds alone: {', '.join(events.other_kinds)}" if events.other_kinds else ""
 
 
 def _each(batches: PackedPatients, stride: int = 1) -> Iterator[PackedBatch]:

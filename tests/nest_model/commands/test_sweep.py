@@ -16,6 +16,7 @@ from nest_model.__main__ import main
 from nest_model.commands.sweep import points_of
 from nest_model.options import FineTuningOptions, PretrainingOptions
 from schemas.errors import NestError
+from schemas.io.outputs import write_text
 from tests.support.factories.world import (
     World,
     flip_labels,
@@ -162,17 +163,40 @@ def test_labels_that_cannot_be_learnt_are_one_error_before_any_training(
     assert not (tmp_path / "out" / "points").exists()
 
 
-def test_a_sweep_whose_validation_patients_are_few_ends_with_its_first_point(
+def test_labels_of_few_validation_patients_are_one_error_before_any_training(
     world, pretrained_model, tmp_path, capsys
 ):
     table = pq.read_table(world.labels)
-    is_of_few = pc.and_(pc.equal(table["split"], "val"), pc.greater(table["subject_id"], 40))
-    pq.write_table(table.filter(pc.invert(is_of_few)), tmp_path / "labels.parquet")
+    is_further = pc.and_(pc.equal(table["split"], "val"), pc.greater(table["subject_id"], 40))
+    pq.write_table(table.filter(pc.invert(is_further)), tmp_path / "labels.parquet")
     line = [part for part in command(world, pretrained_model, tmp_path / "out") if "--labels" not in part]
     assert main([*line, f"--labels={tmp_path / 'labels.parquet'}"]) == 2
     (error,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
-    assert "so few patients validate that val_average_precision may not be disclosed" in error
-    assert [path.name for path in (tmp_path / "out" / "points").iterdir()] == ["learning_rate=1e-4"]
+    assert "labels.parquet: too few patients validate, so that the score of every point is withheld" in error
+    assert not (tmp_path / "out" / "points").exists()
+
+
+def test_pretrainings_of_few_validation_patients_end_with_the_first_finite_point_also_when_repeated(
+    tmp_path, capsys
+):
+    world, out = make_world(tmp_path / "world", subjects=40), tmp_path / "out"
+    (out / "points").mkdir(parents=True)
+    write_text(out / "sweep.html", "the page of an earlier sweep")
+    paths = [f"--{name}={getattr(world, name)}" for name in ("seqset", "subjects", "vocab")]
+    line = [
+        "sweep",
+        "--grid=learning_rate=1e30,1e-3,1e-2",
+        "--set=epochs=1",
+        *paths,
+        f"--out={out}",
+        "--device=cpu",
+    ]
+    for _ in range(2):
+        assert main([*line, "--model=tiny"]) == 2
+        (error,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
+        assert "under 11 subjects validate, so that val_loss is withheld of every point" in error
+        assert list(written(out)) == ["learning_rate=1e-3"]
+        assert not (out / "sweep.html").exists()
 
 
 def test_a_sweep_of_which_no_loss_is_finite_says_so(world, pretrained_model, tmp_path, capsys):

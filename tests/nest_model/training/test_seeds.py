@@ -129,6 +129,10 @@ OUTPUTS = (
 )
 
 
+OF_EVERY_DAY = ("model/seeds/123/model.safetensors", "report/seeds/123/probe/predictions.parquet")
+"""One of the model and one beside it; the long suite has all."""
+
+
 @pytest.fixture(scope="module")
 def several(world, pretrained_folder, tmp_path_factory) -> Path:
     """Return the untouched folder of a training with the seeds 42 and 123."""
@@ -140,14 +144,7 @@ def test_outputs_lists_every_file_of_a_seed(several):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=() if name.endswith(("model.safetensors", "123/predictions.parquet")) else pytest.mark.long,
-        )
-        for name in OUTPUTS
-    ],
+    "name", [pytest.param(name, marks=() if name in OF_EVERY_DAY else pytest.mark.long) for name in OUTPUTS]
 )
 def test_a_seed_with_a_missing_file_is_trained_again(
     world, pretrained_folder, several, tmp_path, trained_seeds, name

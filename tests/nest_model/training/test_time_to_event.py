@@ -1,6 +1,7 @@
 """MOTOR's objective: points and what follows them, the loss by hand, tasks of the training patients alone."""
 
 import math
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -217,18 +218,21 @@ def fitted(
     return encoder, objective
 
 
-def test_kinds_of_which_no_time_is_learnt_are_named(caplog):
+@pytest.mark.parametrize(
+    ("other_kinds", "words"),
+    [
+        ({}, "."),
+        ({"PR": "LAB"}, ", and reads other kinds alone: LAB."),
+        ({"PR": "VIT", "MED": "LAB"}, ", and reads other kinds alone: LAB, VIT."),
+    ],
+)
+def test_kinds_of_which_no_time_is_learnt_are_named(caplog, other_kinds, words):
     caplog.set_level("INFO", logger="nest")
     tokens = made_up_tokens(VOCAB_SIZE)
-    kinds = {"PR": "LAB", "MED": "VIT"}
-    tokens = tokens.set_column(
-        1, "kind", pa.array([kinds.get(kind, kind) for kind in tokens["kind"].to_pylist()])
-    )
-    fitted([ragged_batch(SIZES * 4)], tokens=tokens)
-    (sentence,) = [message for message in caplog.messages if message.startswith("motor: ")]
-    assert sentence.endswith(
-        " events are chosen, whose times it learns; LAB and VIT are read, but no time is learnt of them"
-    )
+    kinds = [other_kinds.get(kind, kind) for kind in tokens["kind"].to_pylist()]
+    fitted([ragged_batch(SIZES * 4)], tokens=tokens.set_column(1, "kind", pa.array(kinds)))
+    (sentence,) = [message for message in caplog.messages if message.startswith("motor learns ")]
+    assert re.fullmatch(r"motor learns the times of \d+ events" + re.escape(words), sentence)
 
 
 def test_a_fitted_model_starts_at_constant_hazards():

@@ -1,6 +1,6 @@
 """GT-BEHRT, after Poulain & Beheshti 2024."""
 
-from nest_model.systems import WITHOUT_SETS, System
+from nest_model.systems import BLOCKS, WITHOUT_SETS, System
 
 _DATED = {"day_of_year": True}
 _PAPER = {"d_model": 780, "heads": 10, "d_ff": 3_120, "layers": 12} | _DATED
@@ -13,7 +13,7 @@ SYSTEM = System(
     {"nam": 1 / 3, "mnp": 2 / 3},
     positions="by the set's number and days",
     reads_visits=True,
-    blocks=("embedding", "swe", "cse"),
+    blocks=BLOCKS,
     absent={
         **WITHOUT_SETS,
         "mlm_weight": 1.0,  # its stages have a loss each

@@ -1,6 +1,6 @@
 """HEART, after Huang et al. 2024."""
 
-from nest_model.systems import WITHOUT_SETS, WITHOUT_TIMES, System
+from nest_model.systems import BLOCKS, WITHOUT_SETS, WITHOUT_TIMES, System
 
 _MATCHED = {"layers": 10, "d_ff": 1_368}
 
@@ -9,7 +9,7 @@ SYSTEM = System(
     "An encoder of sets whose attention is steered by learned relations of their tokens, by kind; sets attend to "
     "each other; trained to guess masked tokens (MLM).",
     positions="by the set's number",
-    blocks=("embedding", "swe", "cse"),
+    blocks=BLOCKS,
     absent={**WITHOUT_SETS, **WITHOUT_TIMES},
     presets={
         "tiny": {"layers": 3, "d_ff": 124},

@@ -21,8 +21,7 @@ from nest_model.model.attention.plan import BACKENDS
 from nest_model.model.classifier import Classifier, loss_sum
 from nest_model.model.encoder import DEPENDENCIES, Encoder, encoder_class
 from nest_model.model.parcel import Parcel
-from nest_model.options import BLOCKS
-from nest_model.systems import systems
+from nest_model.systems import BLOCKS, blocks_of, systems
 from nest_model.training.freezing import freeze_blocks
 from nest_model.training.objective import CorruptedBatch, Objective
 from nest_model.training.objectives import objective_of
@@ -471,7 +470,7 @@ def test_each_patient_has_as_many_vectors_as_announced(system, readout):
 def test_freezing_leaves_out_the_weights_of_the_blocks_alone(system):
     encoder = small_encoder(system)
     blocks = encoder.parts()
-    assert set(blocks) <= set(BLOCKS)
+    assert list(blocks) == blocks_of(system)
     weights = [{id(weight) for part in parts for weight in part.parameters()} for parts in blocks.values()]
     assert len(set.union(*weights)) == sum(map(len, weights)), "no weight is in two blocks"
     for block in blocks:  # one by one: all of BLOCKS at once are the whole encoder

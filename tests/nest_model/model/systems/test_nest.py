@@ -17,7 +17,7 @@ from nest_model.model.systems.nest.encoder import (
     SetMeans,
     SetWiseLayer,
 )
-from nest_model.options import blocks_of_nest
+from nest_model.systems import blocks_of
 from nest_model.training.freezing import freeze_blocks
 from nest_model.training.masking import mask_sets
 from schemas.errors import NestError
@@ -172,7 +172,8 @@ def test_an_ablation_has_no_part_of_the_blocks_it_lacks():
 @pytest.mark.parametrize("changes", [{}, MEAN_POOL, SETS_APART])
 def test_settings_know_the_blocks_of_nest_and_its_ablations_without_building_them(changes):
     config = replace(SMALL, **changes)
-    assert blocks_of_nest(config) == list(NestModel(config).parts())
+    present = blocks_of("nest", set_wise=config.set_wise, cross_set=config.cross_set)
+    assert present == list(NestModel(config).parts())
 
 
 @ablations
