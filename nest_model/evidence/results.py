@@ -28,8 +28,6 @@ from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 from schemas.tables.labels import WITHOUT_CLASSES, read_task
 
-FROZEN = "nest"
-"""The row whose frozen encoder is scored too, for the curve over labels."""
 COMPARED = ("auroc", "average_precision")
 
 
@@ -158,7 +156,8 @@ def _task(layout: Layout, names: EvidenceAssets, rows: Sequence[EvidenceRow], ta
             )
         else:
             models[row.name] = _read(file)
-            if FROZEN in (row.name, row.whole) and is_written(probe_predictions(file)):
+            has_frozen = row.part == "systems" or row.whole == REFERENCE  # other rows start from one of these
+            if has_frozen and is_written(probe_predictions(file)):
                 frozen[row.name] = _read(probe_predictions(file), file)
     classes = _common_classes(models)
     if any(model.classes != classes for model in models.values()):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nest_model.__main__ import main
-from nest_model.data.predictions import read_predictions
+from nest_model.data.predictions import probe_predictions, read_predictions
 from nest_model.evidence import results
 from nest_model.evidence.page import (
     all_pictures,
@@ -22,7 +22,7 @@ from nest_model.evidence.page import (
     share_curves,
 )
 from nest_model.evidence.report import write_evidence
-from nest_model.evidence.results import evidence
+from nest_model.evidence.results import COMPARED, evidence
 from nest_model.evidence.rows import EvidenceAssets, rows_by_name
 from nest_model.report.looks import removals_path
 from nest_model.training.seeds import predictions_of_seed
@@ -186,6 +186,24 @@ def test_a_row_with_seeds_has_their_spread_and_the_mean_of_their_scores(layout):
         remove_other_seeds(layout)
         each.append(evidence(layout, ROWS, [TASK])["tasks"][TASK]["cells"]["bert"]["auroc"]["value"])
     assert cell["auroc"]["value"] == pytest.approx(np.mean(each), abs=1e-5)
+
+
+def test_the_frozen_encoder_of_a_system_stands_below_its_score(layout):
+    assert "frozen" not in evidence(layout, ROWS, [TASK])["tasks"][TASK]["cells"]["bert"]
+    of_bert, of_nest = (
+        layout.report(name) / "predictions.parquet"
+        for name in ("mimic_evidence_bert_mortality", f"{TASK}_nest")
+    )
+    probe_predictions(of_bert).parent.mkdir(parents=True)
+    shutil.copy(probe_predictions(of_nest), probe_predictions(of_bert))
+    try:
+        metrics = evidence(layout, ROWS, [TASK])
+    finally:
+        shutil.rmtree(probe_predictions(of_bert).parent)
+    cells = metrics["tasks"][TASK]["cells"]
+    assert cells["bert"]["frozen"] == {name: cells["nest"]["frozen"][name] for name in COMPARED}
+    assert cells["bert"]["frozen"]["auroc"]["value"] != cells["bert"]["auroc"]["value"]
+    assert render(metrics).count(f"frozen: {cells['nest']['frozen']['auroc']['value']:.3f}<") == 2
 
 
 def test_a_failed_cell_has_its_reason_in_its_place_and_the_page_stands(layout):
