@@ -140,7 +140,7 @@ def interval(score: Mapping[str, Any], *, with_sign: bool = False) -> str:
 
 
 def _number(value: float, with_sign: bool) -> str:
-    return f"{value:{'+' if with_sign else ''}.3f}".replace("-", "−")
+    return f"{value:{'+' if with_sign else ''}z.3f}".replace("-", "−")  # z: no minus before 0.000
 
 
 def rounded(score: Mapping[str, Any], digits: int = 3, scale: float = 1.0, unit: str = "") -> str:
