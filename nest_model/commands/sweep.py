@@ -154,8 +154,8 @@ def sweep_finetunings(
     if not is_validation_disclosable(table):
         raise InputError(
             f"{labels}: too few patients validate, so that the score of every point is withheld, and none can be shown "
-            f"to be the best; take more, so that {SMALLEST_SHOWN} have the outcome and {SMALLEST_SHOWN} do not. A "
-            "learning rate alone can be searched with rate_factors, whose choice shows no score."
+            f"to be the best; take more, so that {_enough(table.task.label_type)}. A learning rate alone can be "
+            "searched with rate_factors, whose choice shows no score."
         )
     by_loss = table.task.label_type in WITHOUT_CLASSES
 
@@ -243,6 +243,14 @@ def _sweep(
     )
     runtime.telemetry.result({metric: scores[best]}, best=best)
     return f"{markdown_table(rows)}\n\nThe best by {metric} on validation patients: {out / best_folder}\n"
+
+
+def _enough(label_type: str) -> str:
+    """Return which validation patients it takes for a score, see `is_validation_disclosable`."""
+    if label_type == "number":
+        return f"{SMALLEST_SHOWN} have a number"
+    outcome = {"bool": "the outcome", "time": "the event"}.get(label_type, "some class")
+    return f"{SMALLEST_SHOWN} have {outcome} and {SMALLEST_SHOWN} do not"
 
 
 def _mark(point: GridPoint, best: str) -> str:

@@ -1,6 +1,6 @@
 """The curve over labels: how many labelled patients each share is, and from how many on a model beats counting."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from nest_model.audit.nested_counts import NestedCounts
 from nest_model.data.labels import Labels
-from nest_model.evidence.rows import EvidenceRow
+from nest_model.evidence.rows import REFERENCE, EvidenceRow
 from schemas.nouns import with_noun
 from schemas.suppress import WITHHELD, suppress_count
 
@@ -83,17 +83,21 @@ def points(metrics: Mapping[str, Any], task: Mapping[str, Any]) -> list[Point]:
         return []
     shares |= {whole: (whole, 1.0) for whole, _ in list(shares.values())}
     return [
-        point
+        Point(share, title, scores, scores.get("less_trees"))
         for name, (whole, share) in sorted(shares.items(), key=lambda item: item[1][1])
         if name in task["cells"]
-        for point in _points_of(task["cells"][name], rows[whole]["title"], share)
+        for title, scores in scores_by_title(task["cells"][name], rows[whole]).items()
     ]
 
 
-def _points_of(cell: Mapping[str, Any], title: str, share: float) -> Iterator[Point]:
-    yield Point(share, title, cell, cell.get("less_trees"))
-    if frozen := cell.get("frozen"):
-        yield Point(share, FROZEN_TITLE, frozen, frozen.get("less_trees"))
+def scores_by_title(cell: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the scores that a cell adds to a curve over shares: its own, and of NEST its frozen encoder's.
+
+    Args:
+        whole: the row with all labels, or patients.
+    """
+    frozen = {FROZEN_TITLE: cell["frozen"]} if whole["name"] == REFERENCE and "frozen" in cell else {}
+    return {whole["title"]: cell} | frozen
 
 
 def labelled_at(task: Mapping[str, Any], share: float) -> Mapping[str, str]:

@@ -138,19 +138,19 @@ def share_curves(
     Args:
         part: one of CURVES.
     """
-    titles = {row["name"]: row["title"] for row in metrics["rows"]}
+    rows = {row["name"]: row for row in metrics["rows"]}
     shares = {row["name"]: (row["whole"], row["share"]) for row in rows_of(metrics, part)}
     wholes = {whole for whole, _ in shares.values()}
-    shares |= {name: (name, 1.0) for name in wholes if name in titles}
+    shares |= {name: (name, 1.0) for name in wholes if name in rows}
     curves: dict[str, dict[str, list[tuple[float, Mapping[str, Any]]]]] = {}
     for task in metrics["tasks"].values():
         lines: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
         for name, (whole, share) in sorted(shares.items(), key=lambda item: item[1][1]):
             cell = task["cells"].get(name)
-            if cell is None or whole not in titles:
+            if cell is None or whole not in rows:
                 continue
-            for title, score in ((titles[whole], cell), (few_labels.FROZEN_TITLE, cell.get("frozen"))):
-                if score and score["average_precision"]["value"] is not None:
+            for title, score in few_labels.scores_by_title(cell, rows[whole]).items():
+                if score["average_precision"]["value"] is not None:
                     lines.setdefault(title, []).append((share, score["average_precision"]))
         lines = {title: points for title, points in lines.items() if len(points) > 1}
         if lines:

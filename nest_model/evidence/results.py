@@ -156,7 +156,9 @@ def _task(layout: Layout, names: EvidenceAssets, rows: Sequence[EvidenceRow], ta
             )
         else:
             models[row.name] = _read(file)
-            has_frozen = row.part == "systems" or row.whole == REFERENCE  # other rows start from one of these
+            has_frozen = (
+                row.part == "systems" or row.whole == REFERENCE
+            )  # the table of systems, and NEST's curves
             if has_frozen and is_written(probe_predictions(file)):
                 frozen[row.name] = _read(probe_predictions(file), file)
     classes = _common_classes(models)
@@ -259,10 +261,10 @@ def _cells(
         is_beside_trees = rival is not None and same_rows(rival, model)
         if is_beside_trees:
             cell["less_trees"] = _less_trees(scores[name], scores[trees[name]])
-        if name in frozen:
+        if name in frozen and same_rows(frozen[name], model):
             of_frozen = score(frozen[name], Resamples.of(frozen[name].subject_id), metrics=COMPARED)
             cell["frozen"] = {metric: of_frozen[metric].json() for metric in COMPARED}
-            if is_beside_trees and same_rows(frozen[name], model):
+            if is_beside_trees:
                 cell["frozen"]["less_trees"] = _less_trees(of_frozen, scores[trees[name]])
         cells[name] = cell
     return cells

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from nest_model.data.context import model_context
 from nest_model.data.history import leak_count, select
-from nest_model.data.labels import Labels
+from nest_model.data.labels import Labels, is_validation_disclosable
 from nest_model.data.locations import ShardRows, shard_rows
 from nest_model.data.packed import pack
-from nest_model.data.predictions import scorable
 from nest_model.data.selection import ContextCut, Selection, drop_random_events
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.attention_nulls import attention_beside_nulls
@@ -38,7 +37,7 @@ from nest_model.training.runtime import Runtime
 from nest_model.training.scoring import count_rows, score
 from schemas.errors import NestError
 from schemas.nouns import with_noun
-from schemas.suppress import SMALLEST_SHOWN, suppress_count
+from schemas.suppress import suppress_count
 from schemas.tables.labels import WITHOUT_CLASSES
 
 EXAMPLES_LOOKED_AT = 128  # test examples whose attention is measured
@@ -69,6 +68,7 @@ class FineTuning:
         self._selection, self._cut = select_examples(labels, seqsets, encoder)
         self._train = np.flatnonzero(labels.split == "train")
         self._val = np.flatnonzero(labels.split == "val")
+        self._is_disclosable = is_validation_disclosable(labels)
         self.module = Classifier(encoder, labels.task, recipe.dropout)
         if self._type in ("list", "time"):  # for class labels this was no better on validation patients
             odds = hazard_log_odds if self._type == "time" else log_odds
@@ -158,22 +158,16 @@ class FineTuning:
         else:
             loss = float(loss_sum(logits, targets, self._type)) / len(self._val)
         scores = probabilities(logits, self._labels.task)
+        metrics = {"val_loss": loss}
         if self._type in WITHOUT_CLASSES:
-            return self._validation_of_loss(scores, loss), loss
+            if self._type == "number":
+                truth = self._labels.truth(())[self._val]
+                metrics["val_mae"] = float(np.abs(truth - scores).mean())
+            return metrics if self._is_disclosable else {}, loss
         truth = as_truth(targets.numpy(), scores.shape[1], self._type)
         precision = macro_average_precision(truth, scores)
-        metrics = {"val_loss": loss} | ({} if precision is None else {"val_average_precision": precision})
-        is_disclosable = len(scorable(truth, self._labels.subject_id[self._val])) > 0
-        return metrics if is_disclosable else {}, loss if precision is None else -precision
-
-    def _validation_of_loss(self, scores: np.ndarray, loss: float) -> dict[str, float]:
-        """Return the metrics of the validation rows of a number or a time; empty when they could not be disclosed."""
-        rows, subject_id = self._labels.take(self._val), self._labels.subject_id[self._val]
-        truth = rows.truth(())
-        if self._type == "time":
-            return {"val_loss": loss} if len(scorable(truth[:, 1:] > 0, subject_id)) else {}
-        metrics = {"val_loss": loss, "val_mae": float(np.abs(truth - scores).mean())}
-        return metrics if len(np.unique(subject_id)) >= SMALLEST_SHOWN else {}
+        metrics |= {} if precision is None else {"val_average_precision": precision}
+        return metrics if self._is_disclosable else {}, loss if precision is None else -precision
 
     def locate(self, examples: np.ndarray) -> list[ShardRows]:
         """Return the shard rows of these training examples."""

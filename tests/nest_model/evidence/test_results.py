@@ -10,6 +10,7 @@ import pytest
 from nest_model.__main__ import main
 from nest_model.data.predictions import probe_predictions, read_predictions
 from nest_model.evidence import results
+from nest_model.evidence.few_labels import points
 from nest_model.evidence.page import (
     all_pictures,
     effort,
@@ -204,6 +205,30 @@ def test_the_frozen_encoder_of_a_system_stands_below_its_score(layout):
     assert cells["bert"]["frozen"] == {name: cells["nest"]["frozen"][name] for name in COMPARED}
     assert cells["bert"]["frozen"]["auroc"]["value"] != cells["bert"]["auroc"]["value"]
     assert render(metrics).count(f"frozen: {cells['nest']['frozen']['auroc']['value']:.3f}<") == 2
+
+
+def test_a_curve_has_the_frozen_encoder_of_nest_alone():
+    score = {"average_precision": {"value": 0.5, "low": 0.4, "high": 0.6}}
+    cells = {name: score | {"frozen": score} for name in ("nest", "labels_25_nest", "core_behrt")}
+    cells |= {"labels_25_core_behrt": score}
+    rows = [
+        {"name": name, "title": title, "part": part} | ({"whole": whole, "share": 0.25} if whole else {})
+        for name, title, part, whole in (
+            ("nest", "NEST", "systems", None),
+            ("core_behrt", "CORE-BEHRT", "systems", None),
+            ("labels_25_nest", "NEST, 25%", "labels", "nest"),
+            ("labels_25_core_behrt", "CORE-BEHRT, 25%", "labels", "core_behrt"),
+        )
+    ]
+    task = {"title": "Mortality", "cells": cells}
+    metrics = {"rows": rows, "tasks": {TASK: task}}
+    curve = share_curves(metrics, "labels")["Mortality"]
+    shares = {title: [share for share, _ in line] for title, line in curve.items()}
+    assert shares == {title: [0.25, 1.0] for title in ("NEST", "NEST, frozen", "CORE-BEHRT")}
+    titles = [(point.share, point.title) for point in points(metrics, task)]
+    assert sorted(titles) == sorted(
+        (share, title) for share in (0.25, 1.0) for title in ("NEST", "NEST, frozen", "CORE-BEHRT")
+    )
 
 
 def test_a_failed_cell_has_its_reason_in_its_place_and_the_page_stands(layout):

@@ -131,6 +131,7 @@ OUTPUTS = (
 
 OF_EVERY_DAY = ("model/seeds/123/model.safetensors", "report/seeds/123/probe/predictions.parquet")
 """One of the model and one beside it; the long suite has all."""
+assert set(OF_EVERY_DAY) <= set(OUTPUTS)
 
 
 @pytest.fixture(scope="module")
