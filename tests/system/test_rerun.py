@@ -107,6 +107,7 @@ def test_changed_vocabulary_rule_redoes_no_extraction(rerun: RerunFolder, monkey
     assert rerun.status() == {StaleStatus.FRESH: rerun.chain - below, StaleStatus.STALE: below}
 
 
+@pytest.mark.long  # every day the keys of steps say it: tests/assets/runtime/test_step_cache.py
 def test_changed_cohort_file_redoes_only_labels_and_models_of_the_cohort(rerun: RerunFolder, tmp_path: Path):
     shutil.copytree(rerun.cohort_folder, tmp_path / "cohorts")
     rerun.cohort_folder = tmp_path / "cohorts"

@@ -453,7 +453,8 @@ def test_page_has_no_planted_risk_without_planted_probabilities(without_planted)
 
 
 @pytest.mark.parametrize(
-    ("planted_for", "is_shown"), [(1.0, True), pytest.param(0.95, True, marks=pytest.mark.long), (0.8, False)]
+    ("planted_for", "is_shown"),
+    [*(pytest.param(share, True, marks=pytest.mark.long) for share in (1.0, 0.95)), (0.8, False)],
 )
 def test_risk_planted_by_subject_is_used_for_any_index_visit(children, tmp_path, planted_for, is_shown):
     test = read_predictions(children.report("autism_nest") / "predictions.parquet").of("test")
