@@ -50,7 +50,7 @@ def test_test_labels_do_not_change_the_model(world, pretrained_model, tmp_path):
 def test_validation_labels_do_not_change_the_weights_of_an_epoch(
     world, pretrained_model, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(finetuning_task, "scorable", lambda *_: [0])  # disclose so small a split
+    monkeypatch.setattr(finetuning_task, "is_validation_disclosable", lambda _: True)  # so small a split
     flipped_world = flip_labels(world, tmp_path / "world", "val")
     models = [
         tune(source, pretrained_model, tmp_path / name, epochs=1)
