@@ -56,6 +56,18 @@ def command(world: World, pretrained_model: Path, out: Path) -> list[str]:
     ]
 
 
+def on_labels(line: list[str], labels: Path) -> list[str]:
+    """Return the command line with other labels."""
+    return [f"--labels={labels}" if part.startswith("--labels=") else part for part in line]
+
+
+def refusal(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command line that is refused and return its one error."""
+    assert main(line) == 2
+    (error,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
+    return error
+
+
 def written(out: Path) -> dict[str, tuple[bytes, int]]:
     """Return the weights of each finished point, and when they were written."""
     files = [path.parent / "model.safetensors" for path in sorted((out / "points").glob("*/metrics.json"))]
@@ -156,9 +168,8 @@ def test_labels_that_cannot_be_learnt_are_one_error_before_any_training(
     split = ["", *pq.read_table(world.subjects)["split"].to_pylist()]
     columns = pq.read_table(world.labels, columns=["subject_id", "index_encounter"]).to_pydict().values()
     write_labels(tmp_path / "labels.parquet", [(*row, 0, False) for row in zip(*columns, strict=True)], split)
-    line = [part for part in command(world, pretrained_model, tmp_path / "out") if "--labels" not in part]
-    assert main([*line, f"--labels={tmp_path / 'labels.parquet'}"]) == 2
-    (error,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
+    line = command(world, pretrained_model, tmp_path / "out")
+    error = refusal(on_labels(line, tmp_path / "labels.parquet"), capsys)
     assert "these labels cannot be learnt at any point: the training split has one class only" in error
     assert not (tmp_path / "out" / "points").exists()
 
@@ -169,9 +180,8 @@ def test_labels_of_few_validation_patients_are_one_error_before_any_training(
     table = pq.read_table(world.labels)
     is_further = pc.and_(pc.equal(table["split"], "val"), pc.greater(table["subject_id"], 40))
     pq.write_table(table.filter(pc.invert(is_further)), tmp_path / "labels.parquet")
-    line = [part for part in command(world, pretrained_model, tmp_path / "out") if "--labels" not in part]
-    assert main([*line, f"--labels={tmp_path / 'labels.parquet'}"]) == 2
-    (error,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
+    line = command(world, pretrained_model, tmp_path / "out")
+    error = refusal(on_labels(line, tmp_path / "labels.parquet"), capsys)
     assert "labels.parquet: too few patients validate, so that the score of every point is withheld" in error
     assert not (tmp_path / "out" / "points").exists()
 
@@ -191,12 +201,14 @@ def test_pretrainings_of_few_validation_patients_end_with_the_first_finite_point
         f"--out={out}",
         "--device=cpu",
     ]
+    points = []
     for _ in range(2):
-        assert main([*line, "--model=tiny"]) == 2
-        (error,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
+        error = refusal([*line, "--model=tiny"], capsys)
         assert "under 11 subjects validate, so that val_loss is withheld of every point" in error
-        assert list(written(out)) == ["learning_rate=1e-3"]
         assert not (out / "sweep.html").exists()
+        points.append(written(out))
+    assert list(points[0]) == ["learning_rate=1e-3"]
+    assert points[1] == points[0]  # not trained again
 
 
 def test_a_sweep_of_which_no_loss_is_finite_says_so(world, pretrained_model, tmp_path, capsys):

@@ -69,7 +69,7 @@ def page(layout, tmp_path_factory):
     return (out / "report.html").read_text(), metrics, (out / "tripod_ai.md").read_text()
 
 
-@pytest.mark.long
+@pytest.mark.long  # the daily suite has a second page of the cohort in its place
 def test_page_of_the_source_counts_at_the_cuts_of_the_cohorts_page(layout, page, tmp_path):
     """Else a reader of both could subtract: between the cuts of one and those of the other are few patients."""
 
