@@ -18,7 +18,7 @@ from tests.support.commands import ROOT, SMALL, Run, copy_checkout, run
 
 TESTS = Path(__file__).parent
 
-# read when torch and NumPy load: three workers share two cores, on which waiting threads would spin
+# read when torch and NumPy load: four workers share two cores, on which waiting threads would spin
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as `python -m nest_model` has it
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

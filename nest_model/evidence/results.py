@@ -17,7 +17,13 @@ from nest_model.evidence.few_labels import labelled_counts, points_of_curve, tre
 from nest_model.evidence.paper import PAPER
 from nest_model.evidence.rows import REFERENCE, EvidenceAssets, EvidenceRow, ablated_tasks, has_removals
 from nest_model.evidence.statistics import bootstrap_p, holm, seeds_p
-from nest_model.evidence.trainings import PRETRAINING, events_left_out, size_of_trees, trials
+from nest_model.evidence.trainings import (
+    PRETRAINING,
+    events_left_out,
+    readout_and_frozen_blocks,
+    size_of_trees,
+    trials,
+)
 from nest_model.report.histograms import histograms
 from nest_model.report.looks import looks
 from nest_model.report.tasks import counts_beside_attrition, label_counts, read_all_seeds, title_of
@@ -40,7 +46,10 @@ def evidence(layout: Layout, rows: Sequence[EvidenceRow], tasks: Sequence[str]) 
     for part in {row.part for row in rows}:
         _correct_for_many(by_task, {row.name for row in rows if row.part == part})
     costs = Costs(layout.seqset, layout.subjects)
-    all_about = [_row(layout, names, row, costs) for row in rows]
+    all_about = [
+        _row(layout, names, row, [task for task in by_task if row.name in by_task[task]["cells"]], costs)
+        for row in rows
+    ]
     pretrained_rows = {about["name"] for about in all_about if "validation" in about.get("pretraining", {})}
     return {
         "source": names.source,
@@ -106,10 +115,16 @@ def _trials(
     return lines
 
 
-def _row(layout: Layout, names: EvidenceAssets, row: EvidenceRow, costs: Costs) -> dict[str, Any]:
+def _row(
+    layout: Layout, names: EvidenceAssets, row: EvidenceRow, tasks: Sequence[str], costs: Costs
+) -> dict[str, Any]:
     """Return what is said of a row whatever the task: what it is, what it costs, what its pretraining learnt.
 
-    A row that starts from another's pretraining has the size, work and verdict of that one, but not its losses.
+    A row that starts from another's pretraining has the size, work and verdict of that one, but not its losses. The
+    work is that of its first model, which the run's own options shape too; without a model, that of the row's options.
+
+    Args:
+        tasks: those of which the row has scores.
     """
     about: dict[str, Any] = {"name": row.name, "title": row.title, "about": row.about, "part": row.part}
     if row.share is not None:
@@ -119,7 +134,11 @@ def _row(layout: Layout, names: EvidenceAssets, row: EvidenceRow, costs: Costs) 
     pretraining = _pretraining(layout, names, row)
     if "validation" in pretraining:
         model = layout.model(names.pretrained(row))
-        about["costs"] = costs.of(model, readout=row.readout, freeze=row.frozen_blocks)
+        trained = next(
+            (readout_and_frozen_blocks(layout.model(names.cell(row, task))) for task in tasks), None
+        )
+        readout, freeze = trained or (row.readout, row.frozen_blocks)
+        about["costs"] = costs.of(model, readout=readout, freeze=freeze)
         about["not_all_learnt"] = bool(pretraining["not_learnt"])
     return about | ({"pretraining": pretraining} if row.has_own_pretraining else {})
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nest_model.config import Readout
 from nest_model.data.selection import ContextCut
 from nest_model.training.seeds import list_other_seeds, model_of_seed
 from schemas.io.verify import is_written, verified
@@ -16,6 +17,12 @@ def events_left_out(model: Path) -> float | None:
     """Return the share of the selected events that a model's context leaves out; None for a model without context."""
     cut = _metrics(model).get("context_cut")
     return None if cut is None else ContextCut(**cut).events_share
+
+
+def readout_and_frozen_blocks(model: Path) -> tuple[Readout, tuple[str, ...]] | None:
+    """Return how a fine-tuned model reads patients and which blocks stayed as pretrained; None without such a model."""
+    config, frozen = _config(model), _metrics(model).get("frozen")
+    return None if frozen is None else (config["model"]["readout"], tuple(frozen))
 
 
 def trials(model: Path, row: str, training: str) -> list[dict[str, Any]]:

@@ -146,7 +146,6 @@ FAULTS = [
         "numbered from a patient's latest stay",
         change_sets(set_index=pl.col("set_index").max().over("subject_id") - pl.col("set_index")),
         "sets_are_in_order_of_start",
-        is_quick=True,
     ),
     set_fault(
         "sets",
