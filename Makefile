@@ -47,9 +47,9 @@ instacart_full: setup
 	$(BIN)/dagster job execute -j instacart_full
 	$(BIN)/python -m assets.results instacart
 
-# four workers to two cores: a worker waits for the processes it starts, and alone at the end for its last file
+# three workers to two cores: a worker waits a third of its time for processes it started
 test: setup
-	$(BIN)/python -m pytest -m 'not long' --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'not long' --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test-long: setup
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal

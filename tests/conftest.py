@@ -18,7 +18,7 @@ from tests.support.commands import ROOT, SMALL, Run, copy_checkout, run
 
 TESTS = Path(__file__).parent
 
-# read when torch and NumPy load: four workers share two cores, on which waiting threads would spin
+# read when torch and NumPy load: three workers share two cores, on which waiting threads would spin
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as `python -m nest_model` has it
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -27,7 +27,7 @@ hypothesis.settings.register_profile("long", deadline=None)
 hypothesis.settings.register_profile("everyday", deadline=None, max_examples=30)
 
 # of each kind of cohort one: the long suite's full run has them all
-EVERYDAY_COHORTS = {"mimic_icd_chapter", "mimic_mortality", "mimic_readmission"}
+EVERYDAY_COHORTS = {"mimic_icd_chapter", "mimic_mortality"}
 
 
 def is_everyday(config: pytest.Config) -> bool:

@@ -6,20 +6,20 @@ it takes a query without a hit as 1 and sees no target outside the candidates. O
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from pydantic import Field
 
 from nest_model.baselines.boosting import COMMON
 from nest_model.data.seqsets import offsets_of
 from nest_model.next_set.frequent import Everybody, fill, user_products
 from nest_model.next_set.labels import label_blocks, label_questions, lowest_hashes
+from nest_model.next_set.lambdarank_options import MOST_TREES, LightgbmOptions
 from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.personal import FEATURES, ProductStatistics, features
 from nest_model.next_set.questions import Histories, LearningData, Questions
 from nest_model.next_set.ranking import K, Ranking, TieOrder
-from nest_model.next_set.system import NextBasketOptions, Recommender
+from nest_model.next_set.system import Recommender
 from nest_model.next_set.validation_users import evenly_spread
 from nest_model.training.telemetry import Telemetry
 
@@ -30,35 +30,8 @@ USERS_AT_A_TIME = 2_000
 MOST_ROWS_OF_QUERY = 10_000
 """LightGBM refuses longer queries."""
 
-MOST_TREES = 600
 TREES_BETWEEN_SCORES = 5
 PATIENCE_TREES = 50
-
-
-class LightgbmOptions(NextBasketOptions):
-    objective: Literal["lambdarank", "rank_xendcg", "binary"] = Field(
-        "lambdarank", description="What the trees minimise."
-    )
-    explore: int = Field(
-        50, ge=0, description="How many of the most popular products are candidates of every user."
-    )
-    label_positions: int = Field(
-        1, ge=1, le=5, description="How many of a training user's last baskets are labels."
-    )
-    truncation: int = Field(20, ge=1, description="How many places of a list lambdarank improves.")
-    leaves: int = Field(31, ge=2, description="Most leaves of a tree.")
-    rate: float = Field(0.05, gt=0, description="Learning rate.")
-    min_leaf: int = Field(100, ge=1, description="Fewest rows in a leaf.")
-    columns: float = Field(0.8, gt=0, le=1, description="Share of the features that a tree sees.")
-    l2: float = Field(1.0, ge=0, description="Penalty on the values of leaves.")
-    trees: int = Field(
-        150, ge=1, le=MOST_TREES, description="Number of trees where no validation user decides it."
-    )
-    queries: int = Field(
-        20_000,
-        ge=1,
-        description="Most label baskets, as many of each training user; which users, a hash of their ids says.",
-    )
 
 
 class CandidateProducts:

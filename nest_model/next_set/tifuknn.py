@@ -5,10 +5,7 @@ lie near everybody without sharing a product, so the neighbours cannot be found 
 differ by rounding alone count as equal.
 """
 
-from typing import Literal
-
 import numpy as np
-from pydantic import Field
 from scipy import sparse
 
 from nest_model.data.seqsets import offsets_of
@@ -16,26 +13,14 @@ from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import Everybody
 from nest_model.next_set.questions import Histories, LearningData
 from nest_model.next_set.ranking import Ranking
-from nest_model.next_set.system import NextBasketOptions, Recommender
+from nest_model.next_set.system import Recommender
+from nest_model.next_set.tifuknn_options import TifuknnOptions
 from nest_model.training.telemetry import Telemetry
 
 USERS_AT_A_TIME = 500
 TRAINING_USERS_AT_A_TIME = 20_000
 DISTANCE_STEP = 2.0**-40
 SCORE_BITS = 44
-
-
-class TifuknnOptions(NextBasketOptions):
-    k: int = Field(900, ge=1, description="Number of neighbours.")
-    r_b: float = Field(0.9, gt=0, le=1, description="Weight of a basket relative to the next.")
-    r_g: float = Field(0.7, gt=0, le=1, description="Weight of a group of baskets relative to the next.")
-    alpha: float = Field(0.9, ge=0, le=1, description="Weight of the user; the rest is the neighbours'.")
-    m: int = Field(3, ge=1, description="Number of groups of a history.")
-    decay: Literal["history", "group"] = Field(
-        "history",
-        description="Where r_b counts from: history: the user's last basket, as in the authors' program; group: the "
-        "last basket of the same group, as the paper can be read.",
-    )
 
 
 def user_vectors(baskets: Baskets, options: TifuknnOptions) -> sparse.csr_matrix:

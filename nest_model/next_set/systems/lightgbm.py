@@ -1,6 +1,6 @@
 """LightGBM: trees that rank the user's own and the most popular products."""
 
-from nest_model.next_set.lambdarank import LightgbmOptions, fit
+from nest_model.next_set.lambdarank_options import LightgbmOptions
 from nest_model.next_set.questions import LearningData, Questions
 from nest_model.next_set.system import NextBasketSystem, Recommender, Traits
 
@@ -24,6 +24,8 @@ class Lightgbm(NextBasketSystem):
     traits = Traits(uses_query_time=True, has_random_start=True)
 
     def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Recommender:
+        from nest_model.next_set.lambdarank import fit  # loads SciPy
+
         return fit(data, validation, self.options, seed, self.tools.telemetry)
 
 

@@ -1,8 +1,8 @@
 """TIFUKNN: decayed counts of the user and of the nearest training users."""
 
 from nest_model.next_set.questions import LearningData, Questions
-from nest_model.next_set.system import NextBasketSystem
-from nest_model.next_set.tifuknn import Neighbours, TifuknnOptions
+from nest_model.next_set.system import NextBasketSystem, Recommender
+from nest_model.next_set.tifuknn_options import TifuknnOptions
 
 
 class Tifuknn(NextBasketSystem):
@@ -17,7 +17,9 @@ class Tifuknn(NextBasketSystem):
         "m": (1, 3, 5, 7, 11, 15, 23),
     }
 
-    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Neighbours:
+    def fit(self, data: LearningData, validation: Questions | None, seed: int) -> Recommender:
+        from nest_model.next_set.tifuknn import Neighbours  # loads SciPy
+
         return Neighbours(data, self.options, self.tools.telemetry)
 
 

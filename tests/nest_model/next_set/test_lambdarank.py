@@ -10,10 +10,10 @@ from nest_model.next_set.labels import label_blocks, label_questions
 from nest_model.next_set.lambdarank import (
     CandidateProducts,
     CandidateRows,
-    LightgbmOptions,
     LightgbmRecommender,
     fit,
 )
+from nest_model.next_set.lambdarank_options import LightgbmOptions
 from nest_model.next_set.metrics import score_rankings
 from nest_model.next_set.personal import FEATURES
 from nest_model.next_set.questions import Questions

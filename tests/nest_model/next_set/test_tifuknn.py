@@ -9,7 +9,8 @@ from nest_model.next_set import tifuknn
 from nest_model.next_set.baskets import Baskets
 from nest_model.next_set.frequent import OwnCounts
 from nest_model.next_set.ranking import NO_PRODUCT, Ranking
-from nest_model.next_set.tifuknn import Neighbours, TifuknnOptions, user_vectors
+from nest_model.next_set.tifuknn import Neighbours, user_vectors
+from nest_model.next_set.tifuknn_options import TifuknnOptions
 from nest_model.training.telemetry import NullTelemetry
 from tests.support.factories.histories import baskets_of, histories_of, no_test_users, random_shop
 

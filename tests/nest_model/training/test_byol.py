@@ -185,7 +185,10 @@ def test_windows_that_nothing_compares_with_have_no_spread():
     assert set(measure(seeded(HiBehrt, CONFIG), ragged_batch([[60, 70], [3]]))) == {"val_loss", "val_byol"}
 
 
-@pytest.mark.parametrize("sizes", [LONG * 3, [[60], [70, 700], [250], [4], [30, 500], [75]] * 2])
+@pytest.mark.parametrize(
+    "sizes",
+    [LONG * 3, pytest.param([[60], [70, 700], [250], [4], [30, 500], [75]] * 2, marks=pytest.mark.long)],
+)
 def test_an_encoder_that_knows_the_windows_number_alone_is_refused(sizes):
     """Its projections differ from number to number, so their spread over all windows is that of no collapse."""
     encoder, batch = fresh_encoder().double(), ragged_batch(sizes)

@@ -163,6 +163,7 @@ def layout(tmp_path_factory) -> Layout:
     return layout
 
 
+@pytest.mark.long  # every day: test_a_cohort_page_shows_the_gain_of_the_pretraining
 def test_reports_show_the_fresh_model_with_the_paired_difference(layout, tmp_path):
     write_report(layout.root, ["mimic_mortality", "mimic_icd_category"], tmp_path, "default")
     metrics = json.loads((tmp_path / "metrics.json").read_text())
