@@ -134,10 +134,9 @@ def _row(
     pretraining = _pretraining(layout, names, row)
     if "validation" in pretraining:
         model = layout.model(names.pretrained(row))
-        trained = next(
-            (readout_and_frozen_blocks(layout.model(names.cell(row, task))) for task in tasks), None
-        )
-        readout, freeze = trained or (row.readout, row.frozen_blocks)
+        models = [layout.model(names.cell(row, task)) for task in tasks]
+        as_trained = filter(None, map(readout_and_frozen_blocks, models))
+        readout, freeze = next(as_trained, (row.readout, row.frozen_blocks))
         about["costs"] = costs.of(model, readout=readout, freeze=freeze)
         about["not_all_learnt"] = bool(pretraining["not_learnt"])
     return about | ({"pretraining": pretraining} if row.has_own_pretraining else {})

@@ -165,8 +165,9 @@ def batches(
             frame = _scan(path)
             if is_plain(path):
                 refuse_cut_text(path, len(frame.collect_schema()))
-            _refuse_types(path, table, _select(frame, names).collect_schema())
-        raw_batches = _raw_batches(frame, names)
+            columns = _select(frame, names)
+            _refuse_types(path, table, columns.collect_schema())
+        raw_batches = _raw_batches(columns)
         while True:
             with translate_errors(path):
                 raw_batch = next(raw_batches, None)
@@ -181,13 +182,13 @@ def batches(
             yield pl.DataFrame(schema=dict(table.columns))
 
 
-def _raw_batches(frame: pl.LazyFrame, names: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+def _raw_batches(columns: pl.LazyFrame) -> Iterator[pl.DataFrame]:
     """Yield the columns as stored, some hundred thousand rows at a time, in file order.
 
-    Numbers of a text table stay text until they are cast, which costs a tenth of the time of reading: polars 2.1's scan
-    into numbers, when it fails at a value that is none, has yielded batches that lack rows before it.
+    Numbers of a text table stay text until they are cast: polars 2.1's scan into numbers, when it fails at one value,
+    may already have yielded rows from after it.
     """
-    yield from _select(frame, names).collect_batches(chunk_size=ROWS_PER_BATCH, engine="streaming")
+    yield from columns.collect_batches(chunk_size=ROWS_PER_BATCH, engine="streaming")
 
 
 def _select(frame: pl.LazyFrame, names: Mapping[str, str]) -> pl.LazyFrame:

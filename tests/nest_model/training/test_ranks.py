@@ -85,7 +85,7 @@ def test_balanced_runs_are_not_longer_than_the_budget_needs(sizes, budget, ranks
     assert longest(balanced_runs(sizes, budget, ranks)) <= longest(micro_batches(sizes, budget))
 
 
-@pytest.mark.long
+@pytest.mark.long  # every day, without processes of their own: which rank takes which patients
 def test_pretraining_under_torchrun_gives_the_same_losses(world, tmp_path):
     arguments = ["pretrain", *inputs(world), "--model=tiny", "--threads=1", "--epochs=2"]
     assert main([*arguments, f"--out={tmp_path / 'one'}"]) == 0

@@ -229,7 +229,7 @@ def test_a_training_stopped_in_the_second_seed_resumes_exactly(
         assert weights(tmp_path / "stopped", seed) == weights(reference, seed)
 
 
-@pytest.mark.long
+@pytest.mark.long  # every day: a page says whether the pretrainings of its seeds differ
 def test_pretraining_seeds_pair_with_finetuning_seeds(world, tmp_path, trained_seeds):
     def pretrain(seeds, **recipe):
         pretrain_seeds(

@@ -95,8 +95,7 @@ def ends_as_if_left_alone(training: Training, folder: Path, kills: int) -> None:
     pytest.fail(f"of {3 * kills} trainings only {num_kills} were killed before they ended")
 
 
-@pytest.mark.long  # every day trainings are stopped in this process, and a run is killed: tests/system/test_kill.py
-@pytest.mark.parametrize("kills", [1, 10])
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.long)])
 def test_a_pretraining_killed_at_random_resumes_to_the_same_bytes(pretraining, tmp_path, kills):
     ends_as_if_left_alone(pretraining, tmp_path, kills)
 

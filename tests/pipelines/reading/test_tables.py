@@ -6,20 +6,23 @@ import polars as pl
 import pytest
 
 from pipelines.reading import tables
-from pipelines.reading.tables import INTEGER, TEXT, Table
+from pipelines.reading.tables import INTEGER, NUMBER, TEXT, Table
 
 ROWS = 100_000  # 15 MB: the scan cuts it into several pieces, which it reads side by side
 
 
-@pytest.mark.parametrize("place", [0.3, 0.5, 0.9])
-def test_a_whole_number_with_a_decimal_point_loses_no_row_before_or_after_it(
-    place: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", [INTEGER, NUMBER], ids=str)
+@pytest.mark.parametrize("odd_text", ["7.0", "NULL", "7 "])
+@pytest.mark.parametrize("place", [0.3, 0.9])
+def test_a_value_that_is_no_plain_number_loses_no_row_before_or_after_it(
+    kind: pl.DataType, odd_text: str, place: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(tables, "ROWS_PER_BATCH", 5_000)
-    file = tmp_path / "table.csv"
-    numbers = [f"{number}.0" if number == int(place * ROWS) else str(number) for number in range(ROWS)]
-    pl.DataFrame({"row": range(ROWS), "number": numbers, "text": ["x" * 140] * ROWS}).write_csv(file)
-    table = Table({"row": INTEGER, "number": INTEGER, "text": TEXT}, ("row",))
+    file, odd_row = tmp_path / "table.csv", int(place * ROWS)
+    odd_value = {"NULL": None}.get(odd_text, 7)
+    texts = [odd_text if row == odd_row else str(row) for row in range(ROWS)]
+    pl.DataFrame({"row": range(ROWS), "number": texts, "text": ["x" * 140] * ROWS}).write_csv(file)
+    table = Table({"row": INTEGER, "number": kind, "text": TEXT}, ("row",))
     rows = pl.concat(tables.batches(file, table))
     assert rows["row"].to_list() == list(range(ROWS))
-    assert rows["number"].to_list() == list(range(ROWS))
+    assert rows["number"].to_list() == [odd_value if row == odd_row else row for row in range(ROWS)]

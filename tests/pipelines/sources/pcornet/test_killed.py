@@ -64,7 +64,7 @@ def clean_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[int], dict
     return json.loads(process.stdout), read_outputs(folder / "made", folder / "beside")
 
 
-@pytest.mark.long
+@pytest.mark.long  # every day a run is killed while it writes events: tests/system/test_kill.py
 @pytest.mark.parametrize(("kills", "earlier"), [(1, True), (12, False), (12, True)])
 def test_cdm_has_same_tables_when_creation_was_killed(
     clean_run: tuple[list[int], dict[str, str]], kills: int, earlier: bool, tmp_path: Path
