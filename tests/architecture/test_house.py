@@ -91,7 +91,9 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("room", ELSEWHERE)
+@pytest.mark.parametrize(
+    "room", ["nest_model", *(pytest.param(room, marks=pytest.mark.long) for room in ("pipelines", "schemas"))]
+)
 def test_a_room_loads_without_what_the_others_alone_need(room: str) -> None:
     then_helps = "nest_model.__main__.main(['--help'])" if room == "nest_model" else ""
     run_python(BLOCK.format(blocked=ELSEWHERE[room]) + f"import {', '.join(modules_of(room))}\n{then_helps}")

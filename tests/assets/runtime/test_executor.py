@@ -65,6 +65,7 @@ def test_a_run_of_a_whole_chain_starts_from_nothing(job: str):
     assert not any(executor.steps_to_start_from(run_assets, graph).values())
 
 
+@pytest.mark.long  # every day: what a run starts from, above
 def test_job_of_a_cohort_is_refused_before_its_first_step_when_there_is_no_pretrained_model(tmp_path: Path):
     layout = Layout(tmp_path / "data" / "mimic")
     layout.cards.mkdir(parents=True)
