@@ -67,6 +67,9 @@ def _nothing(words: Sequence[str], search: Search, layout: Layout, names: CodeNa
     tokens = read_table(layout.vocab, VOCAB)["code"].to_pylist() if is_written(layout.vocab) else []
     near = nearest_words(search.words, names, set(tokens))
     hint = f" Do you mean '{' '.join(near)}'?" if near else ""
+    if len(near) > 1 and not Search.of(near, names).code_names:
+        some = ", ".join(f"'{word}'" for word in near)
+        hint = f" Names have {some}, but none has all of these words: look for fewer of them."
     return [f"No code of {source} is named '{query}' or begins with it.{hint}"]
 
 

@@ -171,6 +171,16 @@ def test_a_misspelt_word_is_answered_with_the_nearest_name(find):
     assert " ".join(rows[0]).endswith("Do you mean 'creatinine'?")
 
 
+@pytest.mark.parametrize("words", ["creatinine glucose", "creatinnine glucose"])
+def test_words_that_no_name_has_together_are_not_proposed_again(find, words):
+    code, rows, _ = find(words)
+    assert code == 1
+    assert " ".join(rows[0]) == (
+        f"No code of mimic is named '{words}' or begins with it. Names have 'creatinine', 'glucose', but none has all "
+        "of these words: look for fewer of them."
+    )
+
+
 def test_a_name_that_no_patient_has_is_said_to_be_so(find):
     code, rows, _ = find("ketoacidosis")
     assert code == 1
