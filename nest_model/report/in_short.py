@@ -10,6 +10,9 @@ from nest_model.report.tasks import COMPARED
 from schemas.nouns import with_noun
 from schemas.suppress import WITHHELD
 
+STRONGEST_SIMPLE_MODEL = "logistic"
+"""The yardstick that stands beside NEST and LightGBM, where it was fitted: it may be the best of the three."""
+
 
 def in_short(task: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, str]:
     """Return the main findings by heading: for whom, how well, at which threshold, for whom it is worse.
@@ -49,7 +52,7 @@ def _how_well(task: Mapping[str, Any]) -> str:
     metric, words = next(iter(compared_by(label_type).items()))
     score_texts = [
         f"{model_name(name, label_type)} {interval(part['models'][name][metric])}"
-        for name in COMPARED
+        for name in (*COMPARED, STRONGEST_SIMPLE_MODEL)
         if name in part["models"] and part["models"][name][metric]["value"] is not None
     ]
     if not score_texts:
@@ -61,7 +64,7 @@ def _how_well(task: Mapping[str, Any]) -> str:
         f"; NEST − LightGBM {interval(difference[metric], with_sign=True)}" if difference else ""
     )
     unit = f" in {task['models'][COMPARED[0]]['unit']}" if label_type == "number" else ""
-    return f"{words}{unit} of {', '.join(score_texts)}{difference_text}."
+    return f"{words}{unit} of {'; '.join(score_texts)}{difference_text}."
 
 
 def _at_which_threshold(details: Mapping[str, Any]) -> str:

@@ -11,6 +11,18 @@ def test_the_box_says_why_a_model_is_missing():
     assert sentences["How well"] == f"No score can be shown: {reason}."
 
 
+def test_the_box_has_the_score_of_the_strongest_simple_model():
+    def score(value: float) -> dict:
+        return {"auroc": {"value": value, "low": value - 0.1, "high": value + 0.1}}
+
+    models = {"nest": score(0.6), "lightgbm": score(0.5), "logistic": score(0.7), "probe": score(0.4)}
+    words = in_short(TASK | {"models": models}, {})["How well"]
+    assert words == (
+        "AUROC of NEST 0.600 (0.500 to 0.700); LightGBM 0.500 (0.400 to 0.600); Logistic, previous stay 0.700 "
+        "(0.600 to 0.800)."
+    )
+
+
 def test_the_box_says_why_no_threshold_is_shown():
     sentences = in_short(TASK, {"operating_points": {"nest": []}})
     assert sentences["At which threshold"].startswith("No threshold can be shown: there are too few")
