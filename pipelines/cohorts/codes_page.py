@@ -68,8 +68,8 @@ def _nothing(words: Sequence[str], search: Search, layout: Layout, names: CodeNa
     near = nearest_words(search.words, names, set(tokens))
     hint = f" Do you mean '{' '.join(near)}'?" if near else ""
     if len(near) > 1 and not Search.of(near, names).code_names:
-        some = ", ".join(f"'{word}'" for word in near)
-        hint = f" Names have {some}, but none has all of these words: look for fewer of them."
+        quoted = ", ".join(f"'{word}'" for word in near)
+        hint = f" Names have {quoted}, but none has all of these words: look for fewer of them."
     return [f"No code of {source} is named '{query}' or begins with it.{hint}"]
 
 

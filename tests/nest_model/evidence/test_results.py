@@ -368,9 +368,8 @@ def test_a_row_that_starts_from_another_s_pretraining_has_its_size_work_and_verd
     )
 
     measured.clear()
-    trained = layout.model(
-        "mimic_icd_chapter_nest"
-    )  # by a run with options of its own; of TASK's nothing is known
+    # trained by a run with options of its own; TASK's model says nothing of how it was
+    trained = layout.model("mimic_icd_chapter_nest")
     trained.mkdir(parents=True, exist_ok=True)
     (trained / "metrics.json").write_text(json.dumps({"frozen": ["cse"]}))
     (trained / "config.json").write_text(json.dumps({"model": {"readout": "cls"}}))

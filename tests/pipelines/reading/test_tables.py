@@ -11,8 +11,11 @@ from pipelines.reading.tables import INTEGER, NUMBER, TEXT, Table
 ROWS = 100_000  # 15 MB: the scan cuts it into several pieces, which it reads side by side
 
 
-@pytest.mark.parametrize("kind", [INTEGER, NUMBER], ids=str)
-@pytest.mark.parametrize("odd_text", ["7.0", "NULL", "7 "])
+@pytest.mark.parametrize(
+    ("kind", "odd_text"),
+    [(INTEGER, "7.0"), (INTEGER, "NULL"), (INTEGER, "7 "), (NUMBER, "NULL"), (NUMBER, "7 ")],
+    ids=str,
+)
 @pytest.mark.parametrize("place", [0.3, 0.9])
 def test_a_value_that_is_no_plain_number_loses_no_row_before_or_after_it(
     kind: pl.DataType, odd_text: str, place: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
