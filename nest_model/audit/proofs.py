@@ -16,8 +16,8 @@ def proofs(seqsets: SeqSets, labels: Labels, *, seed: int) -> Iterator[Proof]:
     """Yield each check with the number of violations."""
     num_changed, num_checked = count_changed(seqsets, labels, seed=seed)
     future = (
-        f"Of {with_noun(suppress_count(num_checked), 'prediction')}, those whose input changes without everything "
-        "after them"
+        f"Of {with_noun(suppress_count(num_checked), 'prediction')}, those whose input changes when all that was "
+        "recorded after them is removed"
     )
     yield _proof("future", future, num_changed)
     num_late = _later_stays(seqsets, labels)

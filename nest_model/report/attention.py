@@ -9,7 +9,7 @@ NULLS = {"less_by_count": "counting alone", "less_untrained": "an untrained mode
 MORE, LESS, NEITHER = (
     "more attention to",
     "less attention to",
-    "neither more nor less attention than both to",
+    "attention not surely different from both to",
 )
 OWN = ("[CLS]", "0")
 """Classes of the query row itself, whose share is the same in NEST and in counting alone."""
@@ -22,7 +22,7 @@ UNIT = "difference to counting alone in percentage points, mean over layers"
 def kinds_sentence(profile: Mapping[str, Any]) -> str:
     """Return a sentence on the kinds with significantly more, or less, [CLS] attention than in both nulls."""
     missing = "No kind can be compared: under 11 patients have events of any kind."
-    return _sentence(profile, "a set's [CLS]", "", missing)
+    return _sentence(profile, "[CLS], which stands for a set,", "", missing)
 
 
 def days_sentence(profile: Mapping[str, Any]) -> str:

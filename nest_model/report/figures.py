@@ -158,8 +158,7 @@ def precision_recall(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Fig
 
     figure, axes = _square("Precision and recall", "Recall (sensitivity)", "Precision")
     prevalence = float(np.mean(next(iter(models.values()))[0]))
-    axes.axhline(prevalence, color=FAINT, linewidth=0.9)
-    axes.annotate("prevalence", (0.01, prevalence), (0, 3), textcoords="offset points", color=INK, fontsize=8)
+    axes.axhline(prevalence, color=FAINT, linewidth=0.9, label="Prevalence")
     for name, (truth, probability) in models.items():
         precision, recall, _ = precision_recall_curve(truth, probability)
         # steps, because precision between two thresholds is not on the line between them
@@ -181,7 +180,7 @@ def reliability(models: Mapping[str, Mapping[str, Sequence[float]]], *, title: s
         axes.plot(
             points["expected"], points["observed"], marker=look.marker, markersize=4.5, **_line_style(name)
         )
-    axes.legend(loc="upper left")
+    axes.legend(loc="best")  # a single point may be in any corner
     return figure
 
 
@@ -479,7 +478,7 @@ def attention_by_kind(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Fi
     first.set_yticks(np.arange(len(names)) + 0.5, names)
     first.set_xticks(np.arange(layers) + 0.5, range(1, layers + 1))
     first.invert_yaxis()
-    _title_over(figure, "Attention of a set's [CLS]")
+    _title_over(figure, "Attention of [CLS]")
     figure.supxlabel("Layer (points above an even share)", fontsize=STYLE["font.size"], color=INK)
     return figure
 

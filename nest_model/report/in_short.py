@@ -5,7 +5,7 @@ from typing import Any
 
 from nest_model.evaluation.thresholds import BY_USER
 from nest_model.report.metric_words import compared_by
-from nest_model.report.table import interval, model_name, rounded
+from nest_model.report.table import interval, model_name, probability_in_words, rounded
 from nest_model.report.tasks import COMPARED
 from schemas.nouns import with_noun
 from schemas.suppress import WITHHELD
@@ -15,14 +15,14 @@ STRONGEST_SIMPLE_MODEL = "logistic"
 
 
 def in_short(task: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, str]:
-    """Return the main findings by heading: for whom, how well, at which threshold, for whom it is worse.
+    """Return the main findings by heading: what and for whom, how well, at which threshold, for whom it is worse.
 
     Args:
         task: the result of `score_task`.
         details: the result of `cohort_details`.
     """
     sentences = {
-        "For whom": _for_whom(task),
+        "What and for whom": _for_whom(task),
         "How well": _how_well(task),
         "At which threshold": _at_which_threshold(details),
         "For whom worse": _for_whom_worse(task),
@@ -82,8 +82,8 @@ def _at_which_threshold(details: Mapping[str, Any]) -> str:
     alerts = rounded(point["alerts_per_100"], 1)
     origin = "" if point["rule"] == BY_USER else f", chosen on validation patients for {point['rule']}"
     return (
-        f"NEST from a probability of {point['threshold']:.4g} on{origin}: on test patients sensitivity "
-        f"{sensitivity}, PPV {ppv}, {alerts} alerts per 100 predictions."
+        f"NEST from a probability of {probability_in_words(point['threshold'])} on{origin}: on test patients "
+        f"sensitivity {sensitivity}, PPV {ppv}, {alerts} alerts per 100 predictions."
     )
 
 

@@ -18,9 +18,18 @@ from nest_model.report.metric_words import OTHER_TYPES, compared_by, metric_name
 from nest_model.report.paper import paper_comparison
 from nest_model.report.period_figure import draw_periods
 from nest_model.report.removals import removal_summary
-from nest_model.report.table import LABELS, as_percent, interval, model_name, number, result_rows, rounded
+from nest_model.report.table import (
+    LABELS,
+    as_percent,
+    interval,
+    model_name,
+    number,
+    probability_in_words,
+    result_rows,
+    rounded,
+)
 from nest_model.report.tasks import TaskResults
-from nest_model.report.verdicts import recalibration_warnings, shortfalls, verdicts
+from nest_model.report.verdicts import excesses, recalibration_warnings, shortfalls, verdicts
 from nest_model.training.guesses import table
 from schemas.code_names import kind_in_words
 from schemas.nouns import with_noun
@@ -82,6 +91,7 @@ def render_cohort(metrics: Mapping[str, Any], task: TaskResults, history: Sequen
         in_short=in_short(metrics["tasks"][task.cohort], metrics["details"]),
         measures=MEASURES,
         shortfalls=shortfalls,
+        excesses=excesses,
     )
 
 
@@ -126,6 +136,7 @@ def template(name: str, package: str = "nest_model.report", **filters: Callable[
     )
     environment.filters |= {"interval": interval, "number": number, "percent": percent, "plain": plain}
     environment.filters |= {"rounded": rounded, "as_percent": as_percent, "kind_in_words": kind_in_words}
+    environment.filters |= {"probability_in_words": probability_in_words}
     environment.filters |= {"with_noun": with_noun, "removal_summary": removal_summary}
     environment.filters |= filters
     return environment.get_template(name)

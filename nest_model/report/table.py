@@ -156,6 +156,11 @@ def rounded(score: Mapping[str, Any], digits: int = 3, scale: float = 1.0, unit:
     return f"{value}{unit}" if low is None else f"{value}{unit} ({low} to {high})"
 
 
+def probability_in_words(probability: float) -> str:
+    """Return a probability as a percentage of three digits: `0.581 %`."""
+    return f"{100 * probability:.3g} %"
+
+
 def as_percent(score: Mapping[str, Any]) -> str:
     """Format a share with its interval in per cent."""
     return rounded(score, 1, 100, " %")

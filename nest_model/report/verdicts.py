@@ -97,3 +97,17 @@ def shortfalls(errors_of_models: Mapping[str, Sequence[Mapping[str, Any]]]) -> l
         and group["coverage"]["high"] is not None
         and group["coverage"]["high"] < 1 - one["error"]
     ]
+
+
+def excesses(errors_of_models: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Return a line for each error among the predictions acted on whose interval is above the stated error.
+
+    Args:
+        errors_of_models: by model the result of `act_or_defer`.
+    """
+    return [
+        f"{LABELS[model]}, stated error {one['error']:.0%}: {as_percent(one['error_among_acted'])}"
+        for model, errors in errors_of_models.items()
+        for one in errors
+        if one["error_among_acted"]["low"] is not None and one["error_among_acted"]["low"] > one["error"]
+    ]

@@ -141,9 +141,14 @@ def _uncovered_windows(cohort: Cohort, labels: CohortLabels) -> list[str]:
     if labels.label_type in WITHOUT_CLASSES:
         return []  # an index without a number or follow-up is no negative row but left out
     if labels.short_follow_up and not _is_followed_by_definition(cohort):
-        share = vague_count(labels.short_follow_up, rows.filter(~pl.col("label")).height)
+        num_negative = rows.filter(~pl.col("label")).height
+        share = vague_count(labels.short_follow_up, num_negative)
         period = f"for less than {length}" if end is None else f"to an earlier time than {end}"
-        sentences.append(f"{share} negative {_rows(share, 'is', 'are')} followed {period}")
+        of = f" of the {num_negative:,}" if share[0].isdigit() else ""
+        sentences.append(
+            f"{share}{of} rows without the outcome {'is' if share == '1' else 'are'} followed {period}: what came "
+            "later is not in the data, and they count as without it"
+        )
     if labels.windowless:
         share = vague_count(labels.windowless, rows.height)
         owner, count = ("its", "it counts") if share == "1" else ("their", "they count")

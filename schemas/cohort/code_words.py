@@ -1,11 +1,16 @@
 """Say the names of a code list's codes back, so that its author sees which codes were written."""
 
+from itertools import takewhile
+
 from schemas.code_names import CodeNames, shorten
 from schemas.cohort.codes import VOCAB_NAMES
 from schemas.cohort.model import CodeList
 from schemas.nouns import with_noun
 
 UNNAMED = "no name in the dictionary"
+
+FEWEST_WORDS = 2
+"""How many words say what several codes have in common; one alone would be `Other` or `Acute`."""
 
 
 def codes_in_words(codes: CodeList, names: CodeNames) -> str:
@@ -28,5 +33,13 @@ def _pattern(vocab: str, pattern: str, names: CodeNames) -> str:
         return f"{pattern} ({UNNAMED})"
     if name:
         return f"{shorten(name)} ({pattern}, {with_noun(len(codes), 'code')})"
-    example = shorten(names.names[vocab][codes[0]])
-    return f"{pattern} ({with_noun(len(codes), 'code')}: {example}{' …' if len(codes) > 1 else ''})"
+    return f"{pattern} ({with_noun(len(codes), 'code')}: {_in_common([names.names[vocab][code] for code in codes])})"
+
+
+def _in_common(code_names: list[str]) -> str:
+    """Return the words that all names begin with, else the first name: ICD-9 has no names of its categories."""
+    first, *others = code_names
+    columns = zip(*(name.replace(",", "").split() for name in code_names), strict=False)
+    words = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+    name = " ".join(words) if len(words) >= FEWEST_WORDS and others else first
+    return f"{shorten(name)} …" if others else shorten(name)

@@ -7,7 +7,9 @@ import pytest
 
 from schemas.code_names import NO_NAMES, CodeNames, shorten
 from schemas.cohort import parse_text
+from schemas.cohort.code_words import codes_in_words
 from schemas.cohort.english import in_english
+from schemas.cohort.model import CodeList
 from schemas.contract import write_table
 from schemas.tables.code_names import CODE_NAMES
 from schemas.tables.leak_audit import LeakAudit, Measure, Suspect
@@ -104,6 +106,19 @@ def test_cohort_in_english_names_its_codes():
         "Codes of measured: CPT 99213; MIMIC item Creatinine (Blood) (50912), 50971 (no name in the dictionary).",
     ]
     assert in_english(cohort)[-1] == "Codes of measured: CPT 99213; MIMIC item 50912, 50971."
+
+
+def test_codes_without_a_category_are_called_by_their_common_words():
+    names = {
+        "5845": "Acute kidney failure with lesion of tubular necrosis",
+        "5849": "Acute kidney failure, unspecified",
+        "4280": "Congestive heart failure, unspecified",
+        "4281": "Left heart failure",
+    }
+    codes = CodeList.model_validate({"icd9cm": ["584*", "428*"]})
+    assert codes_in_words(codes, CodeNames({"icd9cm": names})) == (
+        "ICD-9-CM 584* (2 codes: Acute kidney failure …), 428* (2 codes: Congestive heart failure, unspecified …)"
+    )
 
 
 def test_leak_audit_in_words_names_its_suspects():

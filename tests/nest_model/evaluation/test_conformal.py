@@ -5,7 +5,7 @@ from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.conformal import TOO_FEW, act_or_defer, prediction_sets
 from nest_model.evaluation.cuts import cuts_of
 from nest_model.evaluation.thresholds import thresholds_from
-from nest_model.report.verdicts import shortfalls
+from nest_model.report.verdicts import excesses, shortfalls
 from schemas.suppress import disclosing
 from tests.support.factories.predictions import predictions_of
 
@@ -96,3 +96,11 @@ def test_coverage_below_the_promise_is_listed():
     assert shortfalls(errors) == [
         "NEST, stated error 20%, outcome with: 60.0 % (50.0 to 70.0) instead of 80%"
     ]
+
+
+def test_error_among_acted_surely_above_the_stated_one_is_listed():
+    def at(error, low):
+        return {"error": error, "error_among_acted": {"value": 0.4, "low": low, "high": 0.6}}
+
+    errors = {"nest": [at(0.05, 0.2), at(0.2, 0.2)], "lightgbm": [at(0.1, None)]}
+    assert excesses(errors) == ["NEST, stated error 5%: 40.0 % (20.0 to 60.0)"]

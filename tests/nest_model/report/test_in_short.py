@@ -23,6 +23,17 @@ def test_the_box_has_the_score_of_the_strongest_simple_model():
     )
 
 
+def test_the_box_has_its_threshold_in_per_cent():
+    share = {"value": 0.5, "low": 0.25, "high": 0.75}
+    point = {"rule": "80 % sensitivity", "threshold": 0.0058123} | dict.fromkeys(
+        ("sensitivity", "ppv", "alerts_per_100"), share
+    )
+    words = in_short(TASK, {"operating_points": {"nest": [point]}})["At which threshold"]
+    assert words.startswith(
+        "NEST from a probability of 0.581 % on, chosen on validation patients for 80 % sens"
+    )
+
+
 def test_the_box_says_why_no_threshold_is_shown():
     sentences = in_short(TASK, {"operating_points": {"nest": []}})
     assert sentences["At which threshold"].startswith("No threshold can be shown: there are too few")

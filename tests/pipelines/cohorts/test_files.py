@@ -30,6 +30,7 @@ from tests.support.fake_oracle import broken_rules
 RULES = PRESETS["default"]
 TASKS = ("mortality", "long_stay", "readmission", "icd_chapter", "icd_category")
 FILES = ("labels.parquet", "attrition.csv", "cohort.lock.yaml")
+NOT_KNOWN = "what came later is not in the data, and they count as without it"
 
 
 def write_patients(count=12):
@@ -282,8 +283,8 @@ def test_short_follow_up_warning_hides_small_counts(tmp_path, patients, num_foll
     later = "admitted again later: {any_encounter: {}, after: index.end}"
     end_texts = ("within: 30 days", "until: index.end + 30 days")
     card = write_labels(mimic("readmission", (later, "ended: {index_has: end}"), end_texts), layout, RULES)
-    assert (
-        card.warnings[0] == f"{share} negative rows are followed to an earlier time than index.end + 30 days"
+    assert card.warnings[0] == (
+        f"{share} rows without the outcome are followed to an earlier time than index.end + 30 days: {NOT_KNOWN}"
     )
 
 
@@ -389,7 +390,9 @@ def test_window_beyond_the_data_is_a_warning(tmp_path):
         ("any_encounter: {}, within: 30 days", "any_encounter: {}, until: birth + 50 years"),
     ]
     card = write_labels(mimic("readmission", *changes), layout, RULES)
-    assert card.warnings[0] == "all negative rows are followed to an earlier time than birth + 50 years"
+    assert card.warnings[0] == (
+        f"all rows without the outcome are followed to an earlier time than birth + 50 years: {NOT_KNOWN}"
+    )
 
 
 @pytest.mark.parametrize(
