@@ -110,7 +110,7 @@ def test_tokenize_of_a_night_without_admissions_replaces_the_shards_of_the_last(
     assert read_table(out.seqset / "shard-00000.parquet", SEQSET).num_rows == 0
 
 
-@pytest.mark.parametrize(("rows", "warns"), [(7, False), (120, True)])
+@pytest.mark.parametrize(("rows", "warns"), [pytest.param(7, False, marks=pytest.mark.long), (120, True)])
 def test_tokenize_of_a_night_when_no_drug_was_given_has_no_medication(
     fitted_run, tmp_path, capsys, rows, warns
 ):

@@ -170,7 +170,6 @@ FAULTS = [
         "each only once in a set",
         replace_function(seqsets, "gather_sets", drop_repeated_tokens),
         "set_has_as_many_tokens_as_events",
-        is_quick=True,
     ),
     set_fault(
         "tokens",

@@ -66,10 +66,9 @@ def creatinine_in_umol(of: Callable[[Row], bool]) -> Damage:
     return rows("labevents", change)
 
 
-def event_fault(name: str, damage: Damage, rule: str, *, is_quick: bool = False) -> SilentFault:
-    expectation = Expectation("mimic_events", rule)
+def event_fault(name: str, damage: Damage, rule: str) -> SilentFault:
     return SilentFault(
-        name, "input", damage_input(damage), up_to("mimic_events"), expectation, is_quick=is_quick
+        name, "input", damage_input(damage), up_to("mimic_events"), Expectation("mimic_events", rule)
     )
 
 
@@ -84,7 +83,6 @@ FAULTS = [
         "laboratory times a year early",
         shift_labs(-YEAR),
         "most_laboratory_values_lie_near_their_stays",
-        is_quick=True,
     ),
     event_fault(
         "laboratory times 7 hours early",

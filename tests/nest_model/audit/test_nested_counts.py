@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from nest_model.audit.nested_counts import NestedCounts
 from schemas.suppress import WITHHELD, disclosing
 from tests.support.attacker import Attacker
+from tests.support.examples import examples
 
 LAST = 60
 """Sets of a page, at most: each lies within an earlier one, apart from its other parts."""
@@ -17,7 +18,7 @@ def rows(count: int, of: int, begin: int = 0) -> np.ndarray:
     return (place >= begin) & (place < begin + count)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.one_of(st.integers(0, 25), st.integers(0, 200)), min_size=1, max_size=7),
     st.lists(st.integers(0, LAST), min_size=7, max_size=7),

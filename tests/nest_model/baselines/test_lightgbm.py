@@ -299,9 +299,9 @@ def test_bagging_makes_the_seeds_of_one_command_differ(folder):
     ("change", "num_fitted"),
     [
         ("none", 1),  # the third seed, which is new
-        ("key", 3),
+        pytest.param("key", 3, marks=pytest.mark.long),
         ("label", 3),
-        ("booster", 2),
+        pytest.param("booster", 2, marks=pytest.mark.long),
         ("predictions", 2),
     ],
 )

@@ -124,6 +124,7 @@ def test_test_labels_choose_no_rate(world, pretrained_model, search, tmp_path):
     assert metrics_of(other)["test"] != metrics_of(search)["test"]
 
 
+@pytest.mark.long  # every day a search takes the best rate and lists every trial
 def test_further_seeds_have_the_rate_of_the_first(world, pretrained_model, search, tmp_path):
     model = finetune_small(world, pretrained_model, tmp_path, SEARCH, seeds=(42, 7))
 

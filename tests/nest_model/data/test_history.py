@@ -11,6 +11,7 @@ from nest_model.data.selection import Selection
 from schemas.errors import InputError
 from schemas.tables.events import KINDS
 from schemas.tables.labels import Features
+from tests.support.examples import examples
 from tests.support.factories.shards import DAY_US, HOUR_US, read_rows, set_row
 
 DX, PR, MED, LAB = (KINDS.index(kind) for kind in ("DX", "PR", "MED", "LAB"))
@@ -128,7 +129,7 @@ MOMENT = st.integers(0, 4 * DAY_US)
 EVENT = st.tuples(st.integers(5, 50), st.sampled_from([DX, PR, MED, LAB]), MOMENT, MOMENT)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     history=st.lists(EVENT, max_size=6),
     index=st.lists(EVENT, max_size=6),

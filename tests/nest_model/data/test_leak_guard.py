@@ -70,7 +70,9 @@ def pretrain_on(world: World, folder) -> tuple[bytes, list[dict]]:
     return model_bytes, json.loads((folder / "metrics.json").read_text())["history"]
 
 
-@pytest.mark.parametrize("split", ["train", "val", "test"])
+@pytest.mark.parametrize(
+    "split", [*(pytest.param(name, marks=pytest.mark.long) for name in ("train", "val")), "test"]
+)
 def test_pretraining_uses_its_own_train_and_validation_splits(tmp_path, split):
     """The pretraining has splits of its own, different from those of the tasks."""
     world = make_world(tmp_path / "world")

@@ -14,6 +14,7 @@ from nest_model.evaluation.operating_points import operating_points
 from nest_model.evaluation.thresholds import plausible_range, thresholds_from
 from schemas.suppress import disclosing
 from tests.support.attacker import Attacker
+from tests.support.examples import examples
 from tests.support.factories.predictions import predictions_of
 
 
@@ -90,7 +91,7 @@ class Reader:
         return self.attacker.narrowed(truth)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.integers(30, 600),
     st.floats(0.05, 0.6),
@@ -102,7 +103,7 @@ def test_no_small_count_is_narrowed_by_all_that_a_page_says_of_a_model(rows, pre
     assert Reader(validation, test, by_user).narrowed() == {}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(30, 600), st.floats(0.05, 0.6), st.integers(0, 10_000), st.integers(1, 4))
 def test_each_part_between_cuts_has_no_patient_or_eleven_of_each_outcome(rows, prevalence, seed, stays):
     validation = drawn(rows, prevalence, seed)
@@ -147,7 +148,7 @@ def test_curves_of_synthetic_patients_keep_their_detail():
     assert synthetic > 5 * cuts_of(test, test, thresholds_from(test)).part.max()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(100, 600), st.floats(0.1, 0.6), st.integers(0, 10_000))
 def test_bins_of_the_reliability_end_at_cuts(rows, prevalence, seed):
     validation, test = drawn(rows, prevalence, seed), drawn(rows, prevalence, seed + 1)

@@ -22,6 +22,7 @@ from nest_model.evaluation.metrics import (
     summary,
 )
 from schemas.errors import ContractError, InputError
+from tests.support.examples import examples
 from tests.support.factories import predictions as made_up
 
 
@@ -166,7 +167,7 @@ def test_small_counts_and_their_complements_are_suppressed():
     assert (metrics["positives"], metrics["prevalence"], metrics["reliability"]) == ("withheld", None, None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(22, 400), st.floats(0.03, 0.97), st.integers(1, 4), st.integers(0, 10_000))
 def test_every_reliability_bin_has_eleven_patients_of_either_outcome(rows, share, stays, seed):
     rng = np.random.default_rng(seed)
@@ -195,7 +196,7 @@ def test_reliability_is_scikit_learns_calibration_curve():
     assert np.allclose(points["expected"], expected, atol=1e-4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(2, 40), st.integers(0, 10_000), st.booleans())
 def test_weighted_auroc_and_ap_are_scikit_learns(rows, seed, ties):
     rng = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import NUMBER_METRICS, score, summary
 from nest_model.evaluation.validation_score import mean_huber_loss
 from schemas.tables.labels import NumberScale
+from tests.support.examples import examples
 from tests.support.factories.predictions import task
 
 FEW = st.lists(st.integers(0, 4), min_size=3, max_size=12)
@@ -32,7 +33,7 @@ def predictions(truth, predicted, subject_id=None) -> Predictions:
 
 
 @given(FEW, st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_weighted_metrics_are_those_of_repeated_rows(numbers, seed):
     rng = np.random.default_rng(seed)
     truth, predicted = np.array(numbers, float), rng.integers(0, 4, len(numbers)).astype(float)

@@ -16,6 +16,7 @@ from nest_model.evaluation.hazards import (
     pooled_logistic,
 )
 from nest_model.evaluation.metrics import TIME_METRICS, score, summary
+from tests.support.examples import examples
 from tests.support.factories.predictions import task
 
 TIMES = (2.0, 5.0, 10.0)
@@ -43,7 +44,7 @@ def naive_concordance(days, event, risk) -> float:
 
 
 @given(SEEDS, st.integers(2, 14), st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_concordance_of_resamples_is_the_naive_one_of_repeated_rows(seed, rows, rows_at_a_time):
     days, event, risk = drawn_rows(seed, rows)
     weights = np.random.default_rng(seed).integers(0, 3, (4, rows))
@@ -75,7 +76,7 @@ def naive_brier(days, event, probability, time) -> float:
 
 
 @given(SEEDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_integrated_brier_is_the_trapezoid_of_the_naive_scores(seed):
     days, event, _ = drawn_rows(seed, 40)
     probability = np.sort(np.random.default_rng(seed).random((40, 2)), axis=1)[:, ::-1]

@@ -15,6 +15,7 @@ from nest_model.model.attention import plan_attention
 from nest_model.model.attention.packed_kernels import KERNELS, PackedPlan, _with_bias
 from nest_model.model.attention.plan import BACKENDS, BackendProbe, agree, fastest
 from nest_model.model.attention.sdpa import MAX_WASTE, SdpaPlan, bucket_cuts, fused_attention
+from tests.support.examples import examples
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 piece_lengths = st.lists(st.integers(1, 40), min_size=1, max_size=30)
@@ -41,7 +42,7 @@ def _explicit(
     return torch.cat(out)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(piece_lengths, st.booleans(), st.booleans(), st.integers(0, 1000))
 def test_attention_and_gradients_equal_the_explicit_softmax(lengths, has_bias, causal, seed):
     rows = _rows(lengths, seed)
@@ -62,7 +63,7 @@ def test_attention_and_gradients_equal_the_explicit_softmax(lengths, has_bias, c
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(piece_lengths, st.randoms(use_true_random=False), st.integers(0, 1000))
 def test_attention_of_some_query_rows_equals_that_of_all(lengths, random, seed):
     rows = _rows(lengths, seed)
@@ -179,7 +180,7 @@ class Loops:
         return torch.cat(out)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(piece_lengths, st.sampled_from([0.0, 0.05, 0.5, 1.0, None]), st.booleans(), st.integers(0, 1000))
 def test_a_kernel_without_bias_equals_sdpa_with_bias(lengths, query_share, has_bias, seed):
     is_causal = query_share is None

@@ -9,6 +9,7 @@ from nest_model.model.systems.nest.encoder import NestModel
 from nest_model.training.losses import pretraining_loss
 from nest_model.training.masking import mask_batch
 from tests.support import reference_model
+from tests.support.examples import examples
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,
     VOCAB_SIZE,
@@ -70,7 +71,7 @@ def test_packed_model_equals_the_padded_reference_with_gradients(sizes, config, 
         torch.testing.assert_close(weight.grad, expected, rtol=0, atol=1e-12 * scale, msg=name)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(subjects, configs, st.integers(0, 1000))
 def test_packed_float32_equals_padded_float64_to_1e_5(sizes, config, seed):
     batch = ragged_batch(sizes, seed, config.cse_position)
@@ -90,7 +91,7 @@ def test_packed_float32_equals_padded_float64_to_1e_5(sizes, config, seed):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(subjects, st.randoms(use_true_random=False))
 def test_a_set_without_times_is_permutation_equivariant(sizes, random):
     config = ModelConfig(VOCAB_SIZE, d_model=16, heads=2, d_ff=24, layers=2, set_position=None)

@@ -11,6 +11,7 @@ from nest_model.model.heads import HistoryHead
 from nest_model.model.readout import num_parts, read_out
 from schemas.tables.vocab import CLS
 from tests.support import reference_model
+from tests.support.examples import examples
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,
     VOCAB_SIZE,
@@ -24,7 +25,7 @@ CONFIG = ModelConfig(VOCAB_SIZE, d_model=16, heads=2, d_ff=24, layers=2, max_set
 CLOSE = {"rtol": 0, "atol": 1e-12}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     subjects, configs_of_all_blocks, st.sampled_from(["cls", "history", "mean_pool"]), st.integers(0, 1000)
 )

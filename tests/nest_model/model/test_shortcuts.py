@@ -15,6 +15,7 @@ from nest_model.model.readout import read_out, vote_logits
 from nest_model.training.losses import pretraining_loss
 from nest_model.training.masking import MaskedBatch, mask_batch
 from tests.support import reference_model
+from tests.support.examples import examples
 from tests.support.factories.ragged import (
     configs,
     configs_of_all_blocks,
@@ -94,7 +95,7 @@ def _repeat_mask_rows(
 
 
 @pytest.mark.parametrize("name", ALL_OR_LONG)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(subjects, configs, st.integers(0, 1000))
 def test_each_shortcut_keeps_outputs_and_gradients_to_1e_12(name, sizes, config, seed):
     _compare(sizes, replace(config, shortcuts=CHOICES[name]), seed, dtype=torch.float64, close=1e-12)

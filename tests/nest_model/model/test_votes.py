@@ -10,6 +10,7 @@ from nest_model.config import ModelConfig
 from nest_model.model.heads import Votes, mean_vote
 from nest_model.model.readout import vote_logits
 from tests.support import reference_model
+from tests.support.examples import examples
 from tests.support.factories.ragged import MAX_SET_ROWS, VOCAB_SIZE, ragged_batch, seeded_model, subjects
 
 CONFIG = ModelConfig(VOCAB_SIZE, d_model=16, heads=2, d_ff=24, layers=1, max_set_rows=MAX_SET_ROWS)
@@ -29,7 +30,7 @@ def close_to(expected: torch.Tensor) -> dict[str, float]:
     return CLOSE | {"atol": 1e-12 * max(1, float(expected.detach().abs().max()))}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(subjects, st.integers(0, 1000), st.sampled_from([0.3, 2.0]))
 def test_votes_equal_explicit_attention_with_gradients(sizes, seed, scale):
     batch, model, votes = ragged_batch(sizes, seed), seeded_model(CONFIG, seed), random_votes(scale)

@@ -102,7 +102,9 @@ def test_training_repeats_itself_for_a_seed_alone(name, tmp_path):
     assert np.nanmax(np.abs(first.scores - other.scores)) > 1e-3
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize(
+    "name", [SYSTEMS[0], *(pytest.param(name, marks=pytest.mark.long) for name in SYSTEMS[1:])]
+)
 def test_a_product_of_every_basket_is_recommended(name, tmp_path):
     users = random_users(60, 15)
     everybody = {user: [[*basket, 20] for basket in baskets] for user, baskets in users.items()}

@@ -39,6 +39,7 @@ from schemas.tables.vocab import SPECIALS, VOCAB, content_sha256
 from tests.support import one_patient
 from tests.support.attacker import Attacker
 from tests.support.commands import ROOT
+from tests.support.examples import examples
 from tests.support.factories import predictions as made_up
 from tests.support.factories.shards import set_row, write_shards
 
@@ -183,7 +184,7 @@ def test_columns_whose_sizes_are_withheld_are_left_out(layout):
 COUNT = st.one_of(st.integers(0, 14), st.integers(0, 100))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.lists(COUNT, min_size=6, max_size=6), min_size=1, max_size=4))
 def test_small_cell_cannot_be_narrowed_by_adding_up_the_table(counts):
     """Each row of `counts` is a group, each column a split with an outcome, one stay for each patient."""
@@ -411,6 +412,7 @@ def test_a_further_model_of_other_labels_or_without_predictions_is_refused(layou
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long  # every day a page of an earlier version is refused likewise
 def test_a_second_page_of_a_cohort_counts_at_the_thresholds_of_its_own(tmp_path):
     layout = made_up.write_layout(tmp_path / "mimic", subjects=60, cohorts={COHORT: "bool"})
     own = layout.report(COHORT)
@@ -476,6 +478,7 @@ def test_patients_of_a_split_outside_the_cohort_cannot_be_subtracted(layout):
     card.write(layout.cards)
 
 
+@pytest.mark.long  # every day small cells of the other groups are withheld
 def test_stays_of_unknown_age_are_withheld_as_a_group_of_ages(tmp_path):
     """Beside few patients under 1 year, the subgroups' table withholds the ages that are not known too."""
     layout = made_up.write_layout(tmp_path / "mimic", subjects=400, cohorts={COHORT: "bool"})

@@ -64,7 +64,9 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "roc" else pytest.mark.long) for name in FIGURES]
+)
 def test_a_figure_gives_the_same_png_and_page_svg_each_time(name):
     first, second = FIGURES[name](), FIGURES[name]()
     picture = figures.png(first)

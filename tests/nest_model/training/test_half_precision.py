@@ -42,7 +42,13 @@ def test_an_fp16_step_with_overflow_is_skipped_without_an_error(world, tmp_path)
     assert metrics["history"][-1]["val_loss"] < metrics["history"][0]["val_loss"]
 
 
-@pytest.mark.parametrize("steps", [0, 9], ids=["before any step counts", "after some do"])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(0, id="before any step counts", marks=pytest.mark.long),
+        pytest.param(9, id="after some do"),
+    ],
+)
 def test_a_resumed_fp16_run_keeps_the_loss_scale(world, tmp_path, steps):
     train(world, tmp_path / "a", half(OVERFLOWS))
     with pytest.raises(Stopped):

@@ -16,6 +16,7 @@ from nest_model.training.losses import Counts, pretraining_loss, set_prediction,
 from nest_model.training.masking import SetTargets, mask_batch, mask_sets
 from nest_model.training.objectives.mlm_msm import MaskedTokensAndSets
 from nest_model.training.set_scores import rank, top_tokens
+from tests.support.examples import examples
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,
     VOCAB_SIZE,
@@ -32,7 +33,7 @@ def _gradients(model: nn.Module) -> list[torch.Tensor]:
     return [weight.grad for weight in model.parameters()]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(subjects, configs, st.integers(1, 40), st.integers(0, 1000))
 def test_micro_batches_of_a_step_sum_to_its_losses_and_gradients(sizes, config, max_rows, seed):
     masked_batch = mask_batch(ragged_batch(sizes, seed), torch.Generator().manual_seed(seed), config)
@@ -57,7 +58,7 @@ def test_micro_batches_of_a_step_sum_to_its_losses_and_gradients(sizes, config, 
         torch.testing.assert_close(a, b, **close)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(subjects, configs, st.integers(0, 1000))
 def test_validation_scores_equal_separate_passes(sizes, config, seed):
     masked_batch = mask_batch(ragged_batch(sizes, seed), torch.Generator().manual_seed(seed), config)
@@ -149,7 +150,7 @@ def test_rank_counts_guesses_for_the_same_set_only():
     assert ranking.recall.tolist() == [0, 1]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_ndcg_equals_scikit_learn(seed: int):
     rng = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, micro_batches
 from nest_model.training.masking import MaskedBatch, mask_batch, mask_sets
+from tests.support.examples import examples
 from tests.support.factories.ragged import MAX_SET_ROWS, VOCAB_SIZE, configs, ragged_batch, subjects
 
 UNK, CLS, MASK = 1, 2, 4
@@ -30,7 +31,7 @@ def _events(batch: PackedBatch, index: int) -> list[int]:
     return batch.tokens[first + 1 : end].tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(subjects, configs, st.integers(0, 1000))
 def test_a_masked_set_is_a_single_mask_row_and_others_keep_their_rows(sizes, config, seed):
     batch = ragged_batch(sizes, seed)
@@ -55,7 +56,7 @@ def test_a_masked_set_is_a_single_mask_row_and_others_keep_their_rows(sizes, con
     assert torch.equal(visible.subject_offsets, batch.subject_offsets)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(subjects, configs, st.integers(0, 1000))
 def test_set_targets_are_token_shares_without_unknown_tokens(sizes, config, seed):
     batch = ragged_batch(sizes, seed)
@@ -72,7 +73,7 @@ def test_set_targets_are_token_shares_without_unknown_tokens(sizes, config, seed
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(subjects, configs, st.integers(0, 1000))
 def test_special_tokens_are_neither_targets_nor_replacements(sizes, config, seed):
     masked_batch = _masked(ragged_batch(sizes, seed), config, seed)
@@ -176,7 +177,7 @@ def test_masking_does_not_change_the_input_batch():
     assert all(torch.equal(value, copies[name]) for name, value in vars(batch).items())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(subjects, configs, st.integers(1, 40), st.integers(0, 1000))
 def test_masked_micro_batches_cut_between_patients_within_the_budget(sizes, config, max_rows, seed):
     masked_batch = _masked(ragged_batch(sizes, seed), config, seed)

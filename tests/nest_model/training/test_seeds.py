@@ -389,13 +389,12 @@ def test_a_page_shows_means_and_deviations_over_seeds(layout, tmp_path):
     assert "Several seeds, one split" in page
 
 
+@pytest.mark.long  # every day another page shows means and deviations over seeds
 @pytest.mark.parametrize(
     ("pretraining_seeds", "words"),
     [
         ((42, 42, 42), "All seeds of NEST start from one pretraining, whose variation is not in ±."),
-        pytest.param(
-            (42, 123, 456), "Each seed of NEST starts from its own pretraining.", marks=pytest.mark.long
-        ),
+        ((42, 123, 456), "Each seed of NEST starts from its own pretraining."),
     ],
 )
 def test_a_page_says_whether_pretrainings_differ_between_seeds(layout, tmp_path, pretraining_seeds, words):
@@ -411,6 +410,7 @@ def test_a_page_says_whether_pretrainings_differ_between_seeds(layout, tmp_path,
     assert words in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.long  # every day every other page is of a single seed
 def test_a_page_of_a_single_seed_shows_no_deviation(layout, tmp_path):
     layout_copy = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
     shutil.rmtree(layout_copy.report("mimic_mortality_nest") / "seeds")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nest_model.training.state import StateFolder, TrainingState
 from schemas.errors import NestError
+from tests.support.examples import examples
 from tests.support.full_disk import no_room
 
 
@@ -58,7 +59,9 @@ def test_a_state_with_a_flipped_byte_is_not_loaded(tmp_path, place, flip):
     assert step_of(states) == 1
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(30), deadline=None
+)
 @given(place=st.floats(0, 1, exclude_max=True))
 def test_a_truncated_state_is_not_loaded(tmp_path, place):
     states = two_states(tmp_path / "state")

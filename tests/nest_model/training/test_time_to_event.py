@@ -22,6 +22,7 @@ from nest_model.training.guesses.constant_hazards import Risk
 from nest_model.training.guesses.judgement import Judgement
 from nest_model.training.objectives.time_to_event import TimeToEvent, time_to_event_loss
 from schemas.errors import NestError
+from tests.support.examples import examples
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,
     VOCAB_SIZE,
@@ -55,7 +56,7 @@ def tokens_of(events: CodeEvents, event: int) -> set[int]:
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(subjects, st.integers(0, 1000))
 def test_points_and_times_are_those_of_a_loop(sizes, seed):
     batch = ragged_batch(sizes, seed)

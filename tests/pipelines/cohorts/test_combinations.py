@@ -16,6 +16,7 @@ from schemas.cohort.look_ahead import look_aheads
 from schemas.layout import Layout
 from schemas.rules import PRESETS
 from tests.support.cohort_tables import DAY, DAY_ZERO, stay, subject, write
+from tests.support.examples import examples
 from tests.support.one_patient import BASE, INDEX, LAST, T, event_at, fulfils, labels, parse
 from tests.support.random_cohorts import spec, world
 from tests.support.reference_cohorts_sql import CohortSql
@@ -269,7 +270,7 @@ def inside(name):
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 def test_members_of_random_cohorts_agree_with_sql(seed, tmp_path_factory):
     random, folder = Random(seed), tmp_path_factory.mktemp("cohorts")
     tables, rules = world(random), PRESETS["default"]

@@ -21,6 +21,7 @@ from tests.support.cohort_tables import (
     subject,
     tables,
 )
+from tests.support.examples import examples
 
 RULES = {"default": PRESETS["default"], "paper": PRESETS["paper"]}
 TASKS = {
@@ -120,7 +121,7 @@ def plain_labels(task, subjects, encounters, events, preset):
 @pytest.mark.parametrize("preset", RULES)
 @pytest.mark.parametrize("task", TASKS)
 @given(data=patients())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_labels_agree_with_a_plain_derivation(task, preset, data):
     result = derive_task(task, *data, preset)
     assert result.rows.rows() == plain_labels(task, *data, preset)
@@ -129,7 +130,7 @@ def test_labels_agree_with_a_plain_derivation(task, preset, data):
 
 @pytest.mark.parametrize("task", ["mortality", "long_stay", "readmission", "icd_chapter"])
 @given(data=patients())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_labels_of_a_patient_do_not_depend_on_other_patients(task, data):
     subjects, encounters, events = data
     all_rows = derive_task(task, *data).rows
@@ -145,7 +146,7 @@ def test_labels_of_a_patient_do_not_depend_on_other_patients(task, data):
 
 @pytest.mark.parametrize("task", TASKS)
 @given(data=patients())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_attrition_accounts_for_every_encounter(task, data):
     result = derive_task(task, *data)
     assert result.steps[0].index_rows == len(data[1])

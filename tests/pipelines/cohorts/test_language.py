@@ -11,6 +11,7 @@ from pipelines.cohorts.derive import derive
 from schemas.cohort import parse_text
 from schemas.rules import PRESETS
 from tests.support.cohort_tables import DAY, DAY_ZERO, HOUR, MICROSECOND, stay, subject, tables
+from tests.support.examples import examples
 from tests.support.one_patient import BASE, INDEX, LAST, T, event_at, fulfils, labels
 
 WINDOW = [(T, False), (T + MICROSECOND, True), (T + 30 * DAY, True), (T + 30 * DAY + MICROSECOND, False)]
@@ -116,7 +117,7 @@ def test_encounters_on_the_same_day_count_once_with_distinct_days():
     at_least=st.integers(1, 3),
     distinct=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_outcome_time_is_the_last_encounter_needed(starts, at_least, distinct):
     encounters = [stay(number, T + hours * HOUR, None) for number, hours in enumerate(starts, 2)]
     events = [event_at(T, of_stay=number) for number, _ in enumerate(starts, 2)]

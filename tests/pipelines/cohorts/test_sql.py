@@ -20,6 +20,7 @@ from pipelines.cohorts.tables import Tables
 from schemas.cohort import parse_text
 from schemas.rules import PRESETS
 from schemas.tables.events import KINDS
+from tests.support.examples import examples
 from tests.support.factories.shards import read_rows, set_row
 from tests.support.random_cohorts import episodes_spec, number_spec, spec, time_spec, world
 from tests.support.reference_cohorts_sql import CohortSql
@@ -54,20 +55,20 @@ def assert_agreement(seed, preset, make=spec):
 
 @pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
 @given(seed=SEEDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_labels_and_attrition_of_random_cohorts_agree_with_sql(preset, seed):
     assert_agreement(seed, preset)
 
 
 @given(seed=SEEDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_episodes_of_many_close_visits_agree_with_sql(seed):
     assert_agreement(seed, "default", episodes_spec)
 
 
 @pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
 @given(seed=SEEDS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_numbers_of_random_cohorts_agree_with_sql(preset, seed):
     assert_agreement(seed, preset, number_spec)
 
@@ -86,7 +87,7 @@ def test_random_numbers_are_of_both_kinds_and_lose_rows_at_each_step():
 
 @pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
 @given(seed=SEEDS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_times_to_events_of_random_cohorts_agree_with_sql(preset, seed):
     assert_agreement(seed, preset, time_spec)
 
@@ -108,7 +109,7 @@ def early_codes_spec(random: Random) -> dict:
 
 @pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
 @given(seed=SEEDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_codes_known_later_agree_with_sql(preset, seed):
     assert_agreement(seed, preset, early_codes_spec)
 
@@ -135,7 +136,7 @@ def test_times_to_death_agree_with_sql_where_deaths_are_known_for_longer(follow_
 
 @pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
 @given(seed=SEEDS, patients=st.integers(1, 6))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_parts_of_any_bucket_size_add_up_to_the_whole_cohort(preset, seed, patients):
     cohort, tables, whole, _ = derive_both(seed, preset)
     ids = pl.col("subject_id")
@@ -152,7 +153,7 @@ def test_parts_of_any_bucket_size_add_up_to_the_whole_cohort(preset, seed, patie
 @pytest.mark.long
 @pytest.mark.parametrize("preset", PRESETS)
 @given(seed=SEEDS)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_labels_and_attrition_of_very_many_cohorts_agree_with_sql(preset, seed):
     assert_agreement(seed, preset)
 
@@ -194,7 +195,7 @@ def test_random_cohorts_exercise_every_outcome_both_ways():
 
 @pytest.mark.parametrize("preset", PRESETS)
 @given(seed=SEEDS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_events_visible_to_a_model_agree_with_sql(preset, seed):
     cohort, (_, encounters, events), derived_labels, sql = derive_both(seed, preset)
     with TemporaryDirectory() as folder:

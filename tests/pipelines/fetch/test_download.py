@@ -25,6 +25,7 @@ from schemas.errors import InputError
 from schemas.io.atomic import part_of
 from schemas.io.outputs import MARK
 from tests.support.commands import ROOT
+from tests.support.examples import examples
 from tests.support.loopback_server import Answers, Breaks, FallsSilent, LoopbackSite, serving
 
 BYTES = random.Random(7).randbytes(3_000_000)
@@ -93,7 +94,7 @@ def test_broken_download_resumes_where_the_connection_broke(site: LoopbackSite, 
     assert site.sent_bytes <= len(BYTES) + 500_000
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     breaks=st.lists(st.integers(0, len(BYTES)), max_size=6),
     ranges=st.booleans(),
@@ -365,6 +366,7 @@ from pathlib import Path
 from pipelines.fetch.download import Patience
 from pipelines.fetch.files import fetch_verified
 from schemas.errors import NestError
+from tests.support.examples import examples
 url, target, sha256 = sys.argv[1:]
 try:
     fetch_verified(requests.Session(), url, Path(target), sha256, Patience(tries=1, pause_seconds=0))

@@ -12,6 +12,7 @@ from pipelines.corpus.build import SetRules, fit_vocab, write_bucket
 from pipelines.events.store import count_repeated_ranks, events_file, kinds_of, write_events, write_numbered
 from schemas.layout import Layout
 from schemas.rules import PRESETS
+from tests.support.examples import examples
 from tests.support.meds_tables import make_layout
 
 HASHES = {"vocab": "a" * 64, "config": "b" * 64}
@@ -64,7 +65,8 @@ def test_repeated_numbers_are_counted_in_any_order(rows_drawn: list[tuple[int, i
         assert count_repeated_ranks(rows) == len(pairs) - len(set(pairs))
 
 
-@settings(max_examples=15, phases=[Phase.generate])  # no shuffle is simpler than another
+@pytest.mark.long  # every day shuffled shops and the naive rules of odd tables
+@settings(max_examples=examples(15), phases=[Phase.generate])  # no shuffle is simpler than another
 @given(
     dice=st.randoms(use_true_random=False),
     minutes=st.sampled_from([1, 60, 1440]),

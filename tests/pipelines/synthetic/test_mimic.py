@@ -47,6 +47,7 @@ from pipelines.synthetic.mimic.write import write_mimic
 from schemas.errors import InputError, WriteError
 from schemas.io.outputs import MARK
 from schemas.tables.planted import PARTS
+from tests.support.examples import examples
 
 COLUMNS = {  # of MIMIC-IV v3.1
     "patients": "subject_id gender anchor_age anchor_year anchor_year_group dod",
@@ -207,7 +208,7 @@ def test_more_than_200_laboratory_items_are_measured(block: PatientBlock):
     assert len(np.unique(block.labs.item)) > 205
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 222), st.integers(0, 222))
 def test_identifiers_of_two_blocks_are_disjoint(first_block: int, second_block: int):
     index = np.arange(1_000)
@@ -263,7 +264,8 @@ def by_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]
     return _bytes(_write(folder, patients=2_100, seed=9, tokens=20))
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.long  # every day the full run is of several processes
+@pytest.mark.parametrize("workers", [2, 3])
 def test_bytes_do_not_depend_on_the_number_of_workers(
     workers: int, by_one_process: dict[str, bytes], tmp_path: Path
 ):
@@ -540,7 +542,7 @@ def small() -> PatientBlock:
     return draw_block(catalog(), 0, 120, volume_of(56), 3)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(PREDICT_HOURS.values())))
 def test_noise_after_the_prediction_keeps_the_planted_probability(small: PatientBlock, seed: int, hour: int):
     rng, record = np.random.default_rng(seed), _record(small)

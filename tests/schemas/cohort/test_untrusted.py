@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from schemas.cohort import CohortError, parse_cohort, parse_text, read_folder
 from schemas.cohort.text import MAX_BYTES
+from tests.support.examples import examples
 
 GOOD = (Path(__file__).parents[3] / "assets" / "cohorts" / "mimic_mortality.yaml").read_text()
 MOST_SECONDS = 1.0
@@ -187,14 +188,16 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(st.lists(PIECES | st.text(max_size=3), max_size=8), st.integers(0, len(GOOD)))
 def test_text_inserted_anywhere_gives_a_cohort_or_faults(pieces, place):
     with contextlib.suppress(CohortError):
         parse_text(GOOD[:place] + "".join(pieces) + GOOD[place:], file="c.yaml").normalized()
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_give_a_cohort_or_faults(tmp_path, content):
     path = tmp_path / "c.yaml"

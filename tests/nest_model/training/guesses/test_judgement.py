@@ -237,7 +237,10 @@ def test_a_validation_split_without_events_is_reported_once(world, emptied, tmp_
     assert "- val subjects: 0\n" in (tmp_path / "out" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("system", ["nest", "gt_behrt", "hi_behrt", "motor"])
+@pytest.mark.parametrize(
+    "system",
+    ["nest", *(pytest.param(name, marks=pytest.mark.long) for name in ("gt_behrt", "hi_behrt", "motor"))],
+)
 def test_nothing_is_told_of_few_validation_patients(tmp_path, system, caplog, monkeypatch):
     caplog.set_level("INFO", logger="nest")
     monkeypatch.setattr(Telemetry.__init__, "__kwdefaults__", {"seconds_between_lines": 0.0})  # every line

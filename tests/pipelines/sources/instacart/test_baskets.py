@@ -21,6 +21,7 @@ from schemas.expectations.validation import validate
 from schemas.layout import Layout
 from schemas.tables.baskets import BASKETS
 from schemas.tables.seqset import TARGET_HIDDEN
+from tests.support.examples import examples
 from tests.support.instacart_files import (
     Order,
     Shop,
@@ -94,7 +95,7 @@ def naive_baskets(shop: Shop) -> list[tuple]:
     return rows
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(
     seed=st.integers(0, 10_000), subjects_per_bucket=st.sampled_from([1, 3, 100]), is_reversed=st.booleans()
 )

@@ -25,6 +25,7 @@ from schemas.rules import PRESETS, DataRules
 from schemas.tables.events import EVENTS
 from schemas.tables.seqset import TARGET_HIDDEN
 from tests.support.commands import ROOT
+from tests.support.examples import examples
 from tests.support.instacart_files import (
     Order,
     Shop,
@@ -190,7 +191,7 @@ def test_last_visible_order_is_held_back_when_empty_orders_follow(
     assert [row[5] for row in sets_of(layout) if row[0] == 1] == [["ITEM:1", "ITEM:2"], ["[UNK]"], [], []]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_held_back_orders_are_the_targets_of_random_shops(
     seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -213,7 +214,9 @@ def test_held_back_orders_are_the_targets_of_random_shops(
     assert set(instacart_corpus.last_visible_orders(layout)) == targets
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(seed=st.integers(0, 10_000), subjects_per_bucket=st.sampled_from([1, 3, 100]))
 def test_random_shops_agree_with_naive_rules_in_any_row_order(
     seed: int, subjects_per_bucket: int, tmp_path_factory: pytest.TempPathFactory

@@ -164,7 +164,13 @@ UNKNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "spellings", "looked_for"), UNKNOWN, ids=[row[0] for row in UNKNOWN])
+@pytest.mark.parametrize(
+    ("rule", "spellings", "looked_for"),
+    [
+        pytest.param(*row, id=row[0], marks=pytest.mark.long if row[0].startswith("end") else ())
+        for row in UNKNOWN
+    ],
+)
 def test_unknown_spelling_of_most_codes_is_error_that_lists_known_codes(
     rule: str, spellings: dict[str, str], looked_for: str, tmp_path: Path
 ):

@@ -325,7 +325,7 @@ def test_tables_of_outdated_refresh_are_discarded(cdm: Path, tmp_path: Path):
     assert {path.name for path in tmp_path.iterdir()} == {"cdm", "out"}
 
 
-@pytest.mark.parametrize("is_refreshed_again", [False, True])
+@pytest.mark.parametrize("is_refreshed_again", [pytest.param(False, marks=pytest.mark.long), True])
 def test_run_killed_between_renames_loses_neither_refresh(
     cdm: Path, tmp_path: Path, is_refreshed_again: bool
 ):
@@ -525,7 +525,7 @@ def test_dump_with_missing_table_is_refused(cdm: Path, tmp_path: Path):
         extract(Dump(dump_folder), tmp_path / "out")
 
 
-@pytest.mark.parametrize("value", ["31JAN2020", "canary"])
+@pytest.mark.parametrize("value", ["31JAN2020", pytest.param("canary", marks=pytest.mark.long)])
 def test_value_that_cannot_be_cast_is_not_quoted(cdm: Path, tmp_path: Path, value: str):
     dump = as_csv(cdm, tmp_path / "dump")
     text = (dump / "DEATH.csv").read_text()

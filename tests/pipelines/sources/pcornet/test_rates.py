@@ -48,7 +48,14 @@ def flows(synthetic_cdm: tuple[Layout, dict[str, Flow]]) -> dict[str, Flow]:
     return synthetic_cdm[1]
 
 
-@pytest.mark.parametrize("name", ["pcornet_autism", "pcornet_readmission_30d_home", "pcornet_recurrent_aom"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pcornet_autism",
+        "pcornet_readmission_30d_home",
+        pytest.param("pcornet_recurrent_aom", marks=pytest.mark.long),
+    ],
+)
 def test_a_risk_was_planted_for_the_index_of_each_paediatric_cohort(
     name: str, synthetic_cdm: tuple[Layout, dict[str, Flow]]
 ):
