@@ -26,8 +26,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 hypothesis.settings.register_profile("long", deadline=None)
 hypothesis.settings.register_profile("everyday", deadline=None, max_examples=30)
 
-# an outcome of yes or no, and a list of codes: the long suite's full run has every cohort
-EVERYDAY_COHORTS = {"mimic_icd_chapter", "mimic_mortality"}
+# the long suite's full run has every cohort
+EVERYDAY_COHORTS = {"mimic_mortality"}
 
 
 def is_everyday(config: pytest.Config) -> bool:

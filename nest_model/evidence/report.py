@@ -1,10 +1,11 @@
 """Write the page of evidence: `metrics.json` and the page drawn from it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from nest_model.evidence.results import evidence
-from nest_model.evidence.rows import rows_by_name
+from nest_model.evidence.rows import REFERENCE, rows_by_name
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import NestError
 from schemas.io.outputs import write_json, write_text
@@ -41,11 +42,16 @@ def write_evidence(
     metrics = evidence(Layout(root), [table[name] for name in rows], tasks)
     write_text(out / "report.html", render(metrics))
     write_json(out / "metrics.json", metrics)
-    telemetry.result(
-        {
-            f"{task}_{row}_auroc": cell["auroc"]["value"]
-            for task, content in metrics["tasks"].items()
-            for row, cell in content["cells"].items()
-            if cell["auroc"]["value"] is not None
-        }
-    )
+    telemetry.result(_result_numbers(metrics))
+
+
+def _result_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of the result line: how many cells have a score, and NEST's; the page has all hundred."""
+    scores = {
+        (task, row): cell["auroc"]["value"]
+        for task, content in metrics["tasks"].items()
+        for row, cell in content["cells"].items()
+        if cell["auroc"]["value"] is not None
+    }
+    of_nest = {f"{task}_auroc": value for (task, row), value in scores.items() if row == REFERENCE}
+    return {"cells": len(scores), **of_nest}

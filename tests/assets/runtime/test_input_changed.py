@@ -156,6 +156,7 @@ def test_changed_instacart_files_are_refused_after_raw(tmp_path):
         )
 
 
+@pytest.mark.long  # every day a truncated table of MIMIC-IV is refused likewise
 def test_changed_meds_dataset_is_refused_after_raw(hospital, tmp_path):
     materialize(hospital(), "mimic_drug_lookup", "mimic_code_names", "mimic_meds")
     shutil.move(tmp_path / "data" / "mimic" / "meds", tmp_path / "meds")

@@ -41,6 +41,7 @@ def test_synthetic_shop_passes_every_check_up_to_the_shards(tmp_path: Path):
     assert [key for key, is_passed in results.items() if not is_passed] == []
 
 
+@pytest.mark.long  # every day an unchanged rerun of MIMIC-IV does nothing: tests/system/test_rerun.py
 def test_second_run_of_instacart_changes_nothing(tmp_path: Path):
     for times in range(2):
         result = materialize(tmp_path, synthetic_users=40)

@@ -63,6 +63,7 @@ def test_search_takes_the_best_rate_and_lists_every_trial(world, pretrained_mode
     assert not (search / "state").exists()
 
 
+@pytest.mark.long  # every day a search takes the best rate and lists every trial
 def test_search_goes_beyond_the_end_of_its_grid_while_that_is_best(world, pretrained_model, tmp_path):
     low = RECIPE.with_changes(rate_factors=(1e-9, 1e-8, 1e-7))
     metrics = metrics_of(finetune_small(world, pretrained_model, tmp_path / "low", low))

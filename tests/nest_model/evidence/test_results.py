@@ -22,7 +22,7 @@ from nest_model.evidence.page import (
     set_predictions,
     share_curves,
 )
-from nest_model.evidence.report import write_evidence
+from nest_model.evidence.report import _result_numbers, write_evidence
 from nest_model.evidence.results import COMPARED, evidence
 from nest_model.evidence.rows import EvidenceAssets, rows_by_name
 from nest_model.report.looks import removals_path
@@ -613,6 +613,13 @@ def test_a_pretraining_stands_beside_the_row_that_has_it_alone(layout):
     about = {row["name"]: row for row in evidence(layout, rows, [TASK])["rows"]}
     assert "pretraining" in about["nest"]
     assert "pretraining" not in about["shuffle"]
+
+
+def test_the_result_line_has_the_scores_of_nest_alone():
+    cells = {
+        name: {"auroc": {"value": value}} for name, value in {"nest": 0.8, "bert": 0.7, "heart": None}.items()
+    }
+    assert _result_numbers({"tasks": {TASK: {"cells": cells}}}) == {"cells": 2, f"{TASK}_auroc": 0.8}
 
 
 def test_an_unknown_cohort_is_refused_with_the_nearest(layout, tmp_path):

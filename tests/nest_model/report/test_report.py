@@ -452,9 +452,10 @@ def test_page_has_no_planted_risk_without_planted_probabilities(without_planted)
     assert "nest" in metrics["mean_auroc"]["models"]
 
 
+@pytest.mark.long  # every day planted risk is read by stay
 @pytest.mark.parametrize(
     ("planted_for", "is_shown"),
-    [*(pytest.param(share, True, marks=pytest.mark.long) for share in (1.0, 0.95)), (0.8, False)],
+    [(1.0, True), (0.95, True), (0.8, False)],
 )
 def test_risk_planted_by_subject_is_used_for_any_index_visit(children, tmp_path, planted_for, is_shown):
     test = read_predictions(children.report("autism_nest") / "predictions.parquet").of("test")
@@ -505,6 +506,7 @@ def test_planted_part_shares_equal_least_squares(report, layout):
     assert "How much of each part of the planted risk" in report[0]
 
 
+@pytest.mark.long  # every day the parts that were planted are columns
 def test_parts_that_were_not_planted_are_no_columns(layout, tmp_path):
     """The other parts are still fitted together: the coefficients are those of two terms."""
     copied_layout = type(layout)(shutil.copytree(layout.root, tmp_path / "mimic"))
@@ -752,6 +754,7 @@ def test_both_pages_contain_the_verdicts(report, cohort_page):
     assert any(sentence.count("ICD category") for sentence in verdicts(report[1]))
 
 
+@pytest.mark.long  # every day its sentences are made of a score that fell, and of one that rose
 def test_page_warns_when_recalibration_worsens_a_score(tmp_path):
     layout = made_up.write_layout(tmp_path / "mimic", subjects=300, cohorts={"mimic_mortality": "bool"})
     path = layout.report("mimic_mortality_nest") / "predictions.parquet"
