@@ -15,6 +15,7 @@ import pytest
 from assets.cohort_files import COHORT_FILES
 from schemas.loading import loading
 from tests.support.commands import ROOT, SMALL, Run, copy_checkout, run
+from tests.support.examples import OF_THE_LONG_SUITE
 
 TESTS = Path(__file__).parent
 
@@ -23,10 +24,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as `python -m nest_model`
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # a busy machine is no fault of the code's; `make test` looks at fewer examples than `make test-long`
-hypothesis.settings.register_profile("long", deadline=None)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=OF_THE_LONG_SUITE)
 hypothesis.settings.register_profile("everyday", deadline=None, max_examples=30)
 
-# the long suite's full run has every cohort
+# a full run of every cohort is for the long suite; lists of codes are learnt every day in tests/nest_model/commands
 EVERYDAY_COHORTS = {"mimic_mortality"}
 
 

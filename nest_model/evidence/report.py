@@ -46,12 +46,12 @@ def write_evidence(
 
 
 def _result_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of the result line: how many cells have a score, and NEST's; the page has all hundred."""
+    """Return what the result line says: the number of scores on the page, and those of NEST."""
     scores = {
         (task, row): cell["auroc"]["value"]
         for task, content in metrics["tasks"].items()
         for row, cell in content["cells"].items()
         if cell["auroc"]["value"] is not None
     }
-    of_nest = {f"{task}_auroc": value for (task, row), value in scores.items() if row == REFERENCE}
-    return {"cells": len(scores), **of_nest}
+    nest_scores = {f"{task}_auroc": value for (task, row), value in scores.items() if row == REFERENCE}
+    return {"scores": len(scores), **nest_scores}

@@ -9,7 +9,7 @@ NULLS = {"less_by_count": "counting alone", "less_untrained": "an untrained mode
 MORE, LESS, NEITHER = (
     "more attention to",
     "less attention to",
-    "attention not surely different from both to",
+    "neither significantly more than in both nor significantly less than in both to",
 )
 OWN = ("[CLS]", "0")
 """Classes of the query row itself, whose share is the same in NEST and in counting alone."""

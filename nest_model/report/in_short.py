@@ -5,7 +5,7 @@ from typing import Any
 
 from nest_model.evaluation.thresholds import BY_USER
 from nest_model.report.metric_words import compared_by
-from nest_model.report.table import interval, model_name, probability_in_words, rounded
+from nest_model.report.table import interval, model_name, probability_as_percent, rounded
 from nest_model.report.tasks import COMPARED
 from schemas.nouns import with_noun
 from schemas.suppress import WITHHELD
@@ -82,7 +82,7 @@ def _at_which_threshold(details: Mapping[str, Any]) -> str:
     alerts = rounded(point["alerts_per_100"], 1)
     origin = "" if point["rule"] == BY_USER else f", chosen on validation patients for {point['rule']}"
     return (
-        f"NEST from a probability of {probability_in_words(point['threshold'])} on{origin}: on test patients "
+        f"NEST from a probability of {probability_as_percent(point['threshold'])} on{origin}: on test patients "
         f"sensitivity {sensitivity}, PPV {ppv}, {alerts} alerts per 100 predictions."
     )
 

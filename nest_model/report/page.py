@@ -24,7 +24,7 @@ from nest_model.report.table import (
     interval,
     model_name,
     number,
-    probability_in_words,
+    probability_as_percent,
     result_rows,
     rounded,
 )
@@ -136,7 +136,7 @@ def template(name: str, package: str = "nest_model.report", **filters: Callable[
     )
     environment.filters |= {"interval": interval, "number": number, "percent": percent, "plain": plain}
     environment.filters |= {"rounded": rounded, "as_percent": as_percent, "kind_in_words": kind_in_words}
-    environment.filters |= {"probability_in_words": probability_in_words}
+    environment.filters |= {"probability_as_percent": probability_as_percent}
     environment.filters |= {"with_noun": with_noun, "removal_summary": removal_summary}
     environment.filters |= filters
     return environment.get_template(name)

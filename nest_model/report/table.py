@@ -1,6 +1,7 @@
 """The results as plain text, for a terminal."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from nest_model.data.predictions import WITHOUT_PRETRAINING, YARDSTICKS
@@ -156,9 +157,9 @@ def rounded(score: Mapping[str, Any], digits: int = 3, scale: float = 1.0, unit:
     return f"{value}{unit}" if low is None else f"{value}{unit} ({low} to {high})"
 
 
-def probability_in_words(probability: float) -> str:
-    """Return a probability as a percentage of three digits: `0.581 %`."""
-    return f"{100 * probability:.3g} %"
+def probability_as_percent(probability: float) -> str:
+    """Format a probability in per cent with four digits, as thresholds are chosen with: `0.5812 %`."""
+    return f"{Decimal(f'{100 * probability:.4g}'):f} %"  # without an exponent
 
 
 def as_percent(score: Mapping[str, Any]) -> str:

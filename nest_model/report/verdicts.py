@@ -106,7 +106,7 @@ def excesses(errors_of_models: Mapping[str, Sequence[Mapping[str, Any]]]) -> lis
         errors_of_models: by model the result of `act_or_defer`.
     """
     return [
-        f"{LABELS[model]}, stated error {one['error']:.0%}: {as_percent(one['error_among_acted'])}"
+        f"{LABELS[model]}, stated error {one['error']:.0%}: {as_percent(one['error_among_acted'])} are wrong"
         for model, errors in errors_of_models.items()
         for one in errors
         if one["error_among_acted"]["low"] is not None and one["error_among_acted"]["low"] > one["error"]

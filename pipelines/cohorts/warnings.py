@@ -14,7 +14,7 @@ from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, LabelsOf
 from schemas.cohort.look_ahead import DATED_EARLY, ONE_END_OF_DATA, cut_requirements, look_aheads
 from schemas.nouns import with_noun
 from schemas.rules import DataRules
-from schemas.suppress import SMALLEST_SHOWN, vague_count
+from schemas.suppress import SMALLEST_SHOWN, is_disclosing, vague_count
 from schemas.tables.events import SPLIT_WORDS
 from schemas.tables.labels import WITHOUT_CLASSES
 
@@ -144,10 +144,11 @@ def _uncovered_windows(cohort: Cohort, labels: CohortLabels) -> list[str]:
         num_negative = rows.filter(~pl.col("label")).height
         share = vague_count(labels.short_follow_up, num_negative)
         period = f"for less than {length}" if end is None else f"to an earlier time than {end}"
-        of = f" of the {num_negative:,}" if share[0].isdigit() else ""
+        of_all = f" of the {num_negative:,}" if is_disclosing() and share != "all" else ""
+        verb, count = ("is", "it counts") if share == "1" else ("are", "they count")
         sentences.append(
-            f"{share}{of} rows without the outcome {'is' if share == '1' else 'are'} followed {period}: what came "
-            "later is not in the data, and they count as without it"
+            f"{share}{of_all} rows without the outcome {verb} followed {period}: what came later is not in the data, "
+            f"and {count} as having no outcome"
         )
     if labels.windowless:
         share = vague_count(labels.windowless, rows.height)

@@ -9,6 +9,9 @@ from schemas.nouns import with_noun
 
 UNNAMED = "no name in the dictionary"
 
+JOINING = {"and", "by", "due", "for", "in", "of", "or", "other", "the", "to", "with", "without"}
+"""Words that a name does not end with."""
+
 FEWEST_WORDS = 2
 """How many words say what several codes have in common; one alone would be `Other` or `Acute`."""
 
@@ -41,5 +44,7 @@ def _in_common(code_names: list[str]) -> str:
     first, *others = code_names
     columns = zip(*(name.replace(",", "").split() for name in code_names), strict=False)
     words = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+    while words and words[-1].lower() in JOINING:
+        words.pop()
     name = " ".join(words) if len(words) >= FEWEST_WORDS and others else first
     return f"{shorten(name)} …" if others else shorten(name)

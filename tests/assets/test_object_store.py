@@ -114,7 +114,6 @@ def on_disk(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-@pytest.mark.long  # every day an interrupted upload is repeated to the same bytes
 def test_object_store_has_the_same_bytes_as_a_data_folder(s3, tmp_path):
     materialize(str(tmp_path / "local"), tmp_path)
     materialize(URL, tmp_path / "scratch")

@@ -114,10 +114,13 @@ def test_codes_without_a_category_are_called_by_their_common_words():
         "5849": "Acute kidney failure, unspecified",
         "4280": "Congestive heart failure, unspecified",
         "4281": "Left heart failure",
+        "0010": "Other and unspecified cholera",
+        "0011": "Other and mixed cholera",
     }
-    codes = CodeList.model_validate({"icd9cm": ["584*", "428*"]})
+    codes = CodeList.model_validate({"icd9cm": ["584*", "428*", "001*"]})
     assert codes_in_words(codes, CodeNames({"icd9cm": names})) == (
-        "ICD-9-CM 584* (2 codes: Acute kidney failure …), 428* (2 codes: Congestive heart failure, unspecified …)"
+        "ICD-9-CM 584* (2 codes: Acute kidney failure …), 428* (2 codes: Congestive heart failure, unspecified …), "
+        "001* (2 codes: Other and unspecified cholera …)"
     )
 
 

@@ -3,8 +3,11 @@
 from hypothesis import settings
 
 OF_THE_LONG_SUITE = 100
+FEWEST = 3  # the first is always the simplest, in which nothing is random
 
 
 def examples(most: int) -> int:
-    """Return `most` in the long suite, every day as large a share of it as the profile in use has of the long one's."""
-    return max(1, most * settings.default.max_examples // OF_THE_LONG_SUITE)
+    """Return how many examples a test tries: `most` in the long suite, and every day as small a part of it as
+    Hypothesis's own number is of the long suite's, but three at least.
+    """
+    return max(min(most, FEWEST), most * settings.default.max_examples // OF_THE_LONG_SUITE)

@@ -63,7 +63,7 @@ def test_search_takes_the_best_rate_and_lists_every_trial(world, pretrained_mode
     assert not (search / "state").exists()
 
 
-@pytest.mark.long  # every day a search takes the best rate and lists every trial
+@pytest.mark.long  # every day the rate beyond a grid is computed, and not trained with
 def test_search_goes_beyond_the_end_of_its_grid_while_that_is_best(world, pretrained_model, tmp_path):
     low = RECIPE.with_changes(rate_factors=(1e-9, 1e-8, 1e-7))
     metrics = metrics_of(finetune_small(world, pretrained_model, tmp_path / "low", low))
@@ -125,7 +125,6 @@ def test_test_labels_choose_no_rate(world, pretrained_model, search, tmp_path):
     assert metrics_of(other)["test"] != metrics_of(search)["test"]
 
 
-@pytest.mark.long  # every day a search takes the best rate and lists every trial
 def test_further_seeds_have_the_rate_of_the_first(world, pretrained_model, search, tmp_path):
     model = finetune_small(world, pretrained_model, tmp_path, SEARCH, seeds=(42, 7))
 

@@ -103,4 +103,4 @@ def test_error_among_acted_surely_above_the_stated_one_is_listed():
         return {"error": error, "error_among_acted": {"value": 0.4, "low": low, "high": 0.6}}
 
     errors = {"nest": [at(0.05, 0.2), at(0.2, 0.2)], "lightgbm": [at(0.1, None)]}
-    assert excesses(errors) == ["NEST, stated error 5%: 40.0 % (20.0 to 60.0)"]
+    assert excesses(errors) == ["NEST, stated error 5%: 40.0 % (20.0 to 60.0) are wrong"]

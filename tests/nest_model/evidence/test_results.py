@@ -619,7 +619,7 @@ def test_the_result_line_has_the_scores_of_nest_alone():
     cells = {
         name: {"auroc": {"value": value}} for name, value in {"nest": 0.8, "bert": 0.7, "heart": None}.items()
     }
-    assert _result_numbers({"tasks": {TASK: {"cells": cells}}}) == {"cells": 2, f"{TASK}_auroc": 0.8}
+    assert _result_numbers({"tasks": {TASK: {"cells": cells}}}) == {"scores": 2, f"{TASK}_auroc": 0.8}
 
 
 def test_an_unknown_cohort_is_refused_with_the_nearest(layout, tmp_path):

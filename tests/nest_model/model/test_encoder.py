@@ -44,7 +44,7 @@ def test_the_paper_preset_has_the_papers_parameters():
     assert _encoder_millions(20_377) == 100.60
 
 
-@settings(max_examples=settings.default.max_examples * 3 // 2)
+@settings(max_examples=examples(150))
 @given(subjects, configs_of_all_blocks, st.integers(0, 1000))
 def test_packed_model_equals_the_padded_reference_with_gradients(sizes, config, seed):
     batch = ragged_batch(sizes, seed, config.cse_position)

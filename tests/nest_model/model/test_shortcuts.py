@@ -101,7 +101,7 @@ def test_each_shortcut_keeps_outputs_and_gradients_to_1e_12(name, sizes, config,
     _compare(sizes, replace(config, shortcuts=CHOICES[name]), seed, dtype=torch.float64, close=1e-12)
 
 
-@settings(max_examples=settings.default.max_examples * 2 // 3)
+@settings(max_examples=examples(66))
 @given(subjects, configs_of_all_blocks, mixtures, st.integers(0, 1000))
 def test_any_mixture_of_shortcuts_keeps_outputs_to_1e_12(sizes, config, shortcuts, seed):
     _compare(sizes, replace(config, shortcuts=shortcuts), seed, dtype=torch.float64, close=1e-12)
@@ -127,7 +127,7 @@ def task_outputs(config: ModelConfig, batch: PackedBatch, seed: int) -> dict[str
 
 
 @pytest.mark.parametrize("readout", get_args(Readout))
-@settings(max_examples=max(5, settings.default.max_examples // 5))
+@settings(max_examples=examples(20))
 @given(subjects, configs_of_all_blocks, st.integers(0, 1000))
 def test_each_shortcut_off_keeps_a_tasks_readout_votes_and_gradients_to_1e_12(readout, sizes, config, seed):
     config, batch = replace(config, readout=readout), ragged_batch(sizes, seed, config.cse_position)

@@ -27,6 +27,7 @@ from nest_model.report.table import LABELS
 from nest_model.report.tasks import MODELS, predictions_path
 from nest_model.report.tripod import FOR_THE_AUTHORS, ITEMS
 from nest_model.report.tripod_answers import _sizes
+from nest_model.report.verdicts import excesses, shortfalls
 from schemas.cards import StepCard
 from schemas.cohort import parse_cohort
 from schemas.contract import read_table, write_table
@@ -320,6 +321,14 @@ def test_cohort_page_has_its_sections_in_order_and_no_id(page):
         assert str(made_up.FIRST_SUBJECT)[:6] not in words
 
 
+def test_page_lists_coverage_and_errors_that_are_worse_than_stated(page):
+    text, metrics, _ = page
+    errors = metrics["details"]["act_or_defer"]
+    assert excesses(errors)
+    assert all(sentence in text for sentence in (*shortfalls(errors), *excesses(errors)))
+    assert "A larger share of the predictions acted on is wrong than the stated error" in text
+
+
 def test_checklist_answers_twenty_items_each_with_its_source(page):
     parts = page[2].split("\n**")[1:]
     assert [int(part.split(".")[0]) for part in parts] == list(range(1, 28)) == list(range(1, len(ITEMS) + 1))
@@ -412,7 +421,6 @@ def test_a_further_model_of_other_labels_or_without_predictions_is_refused(layou
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.long  # every day a page of an earlier version is refused likewise
 def test_a_second_page_of_a_cohort_counts_at_the_thresholds_of_its_own(tmp_path):
     layout = made_up.write_layout(tmp_path / "mimic", subjects=60, cohorts={COHORT: "bool"})
     own = layout.report(COHORT)
@@ -478,7 +486,7 @@ def test_patients_of_a_split_outside_the_cohort_cannot_be_subtracted(layout):
     card.write(layout.cards)
 
 
-@pytest.mark.long  # every day small cells of the other groups are withheld
+@pytest.mark.long  # every day a small cell cannot be narrowed by adding up the table
 def test_stays_of_unknown_age_are_withheld_as_a_group_of_ages(tmp_path):
     """Beside few patients under 1 year, the subgroups' table withholds the ages that are not known too."""
     layout = made_up.write_layout(tmp_path / "mimic", subjects=400, cohorts={COHORT: "bool"})

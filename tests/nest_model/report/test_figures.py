@@ -62,10 +62,11 @@ FIGURES = {
     "histogram": lambda: figures.histogram([("1", 30), ("2", None)], title="Sets", x="Sets", y="Patients"),
     "attrition": lambda: figures.attrition([("all", 300, "300"), ("alive", None, "withheld")]),
 }
+EVERYDAY = {"roc", "precision_recall", "reliability"}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "roc" else pytest.mark.long) for name in FIGURES]
+    "name", [pytest.param(name, marks=() if name in EVERYDAY else pytest.mark.long) for name in FIGURES]
 )
 def test_a_figure_gives_the_same_png_and_page_svg_each_time(name):
     first, second = FIGURES[name](), FIGURES[name]()

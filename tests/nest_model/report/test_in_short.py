@@ -1,5 +1,7 @@
 """The first lines of a cohort's page say what cannot be shown, and why."""
 
+import pytest
+
 from nest_model.report.in_short import in_short
 
 TASK = {"attrition": [], "models": {}, "missing": {}, "label_type": "bool"}
@@ -23,14 +25,24 @@ def test_the_box_has_the_score_of_the_strongest_simple_model():
     )
 
 
-def test_the_box_has_its_threshold_in_per_cent():
+@pytest.mark.parametrize(
+    ("threshold", "words"),
+    [
+        (0.005812, "0.5812 %"),
+        (0.3456, "34.56 %"),
+        (0.9996, "99.96 %"),
+        (5e-7, "0.00005 %"),
+        (0.2, "20 %"),
+        (1, "100 %"),
+    ],
+)
+def test_the_box_has_the_threshold_as_it_is_applied_in_per_cent(threshold, words):
     share = {"value": 0.5, "low": 0.25, "high": 0.75}
-    point = {"rule": "80 % sensitivity", "threshold": 0.0058123} | dict.fromkeys(
-        ("sensitivity", "ppv", "alerts_per_100"), share
-    )
-    words = in_short(TASK, {"operating_points": {"nest": [point]}})["At which threshold"]
-    assert words.startswith(
-        "NEST from a probability of 0.581 % on, chosen on validation patients for 80 % sens"
+    point = {"rule": "80 % sensitivity", "threshold": threshold}
+    point |= dict.fromkeys(("sensitivity", "ppv", "alerts_per_100"), share)
+    box = in_short(TASK, {"operating_points": {"nest": [point]}})["At which threshold"]
+    assert box.startswith(
+        f"NEST from a probability of {words} on, chosen on validation patients for 80 % sens"
     )
 
 

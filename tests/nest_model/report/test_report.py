@@ -452,7 +452,7 @@ def test_page_has_no_planted_risk_without_planted_probabilities(without_planted)
     assert "nest" in metrics["mean_auroc"]["models"]
 
 
-@pytest.mark.long  # every day planted risk is read by stay
+@pytest.mark.long  # every day only risk planted by stay is read
 @pytest.mark.parametrize(
     ("planted_for", "is_shown"),
     [(1.0, True), (0.95, True), (0.8, False)],

@@ -172,7 +172,7 @@ def test_a_seed_with_damaged_files_or_new_labels_is_trained_again(
     assert trained_seeds == [123, 42, 123]
 
 
-@pytest.mark.long  # every day: a stop in the second seed, below, and a killed pretraining
+@pytest.mark.long  # every day a stop in the second seed: below
 def test_a_training_killed_in_the_third_seed_resumes_exactly(world, pretrained_folder, tmp_path):
     def start(root: Path) -> subprocess.Popen:
         paths = {"pretrained": pretrained_folder, "labels": world.labels, "seqset": world.seqset}
@@ -229,7 +229,7 @@ def test_a_training_stopped_in_the_second_seed_resumes_exactly(
         assert weights(tmp_path / "stopped", seed) == weights(reference, seed)
 
 
-@pytest.mark.long  # every day: a page says whether the pretrainings of its seeds differ
+@pytest.mark.long  # every day seeds have one pretraining
 def test_pretraining_seeds_pair_with_finetuning_seeds(world, tmp_path, trained_seeds):
     def pretrain(seeds, **recipe):
         pretrain_seeds(
@@ -410,7 +410,7 @@ def test_a_page_says_whether_pretrainings_differ_between_seeds(layout, tmp_path,
     assert words in (tmp_path / "report.html").read_text()
 
 
-@pytest.mark.long  # every day every other page is of a single seed
+@pytest.mark.long  # every day no test reads that a page has no ±
 def test_a_page_of_a_single_seed_shows_no_deviation(layout, tmp_path):
     layout_copy = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
     shutil.rmtree(layout_copy.report("mimic_mortality_nest") / "seeds")

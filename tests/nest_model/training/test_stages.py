@@ -243,7 +243,7 @@ def test_byol_searches_no_rate(world, tmp_path, caplog):
     assert "byol: its loss does not compare trainings" in caplog.text
 
 
-@pytest.mark.long  # every day a search stopped in a trial lists the same trials
+@pytest.mark.long  # every day a search of two stages, stopped after its trials, lists the same
 def test_a_stopped_search_of_a_pretraining_resumes_to_the_same_bytes(world, tmp_path):
     recipe = RECIPE.with_changes(rate_factors=(0.5, 1.0))
     whole = pretrain(world, tmp_path / "whole", recipe)

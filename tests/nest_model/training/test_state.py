@@ -47,7 +47,7 @@ def test_two_states_are_kept_and_the_newest_is_loaded(tmp_path):
 
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
-    max_examples=settings.default.max_examples * 2,
+    max_examples=examples(200),
 )
 @given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 def test_a_state_with_a_flipped_byte_is_not_loaded(tmp_path, place, flip):

@@ -95,7 +95,7 @@ def ends_as_if_left_alone(training: Training, folder: Path, kills: int) -> None:
     pytest.fail(f"of {3 * kills} trainings only {num_kills} were killed before they ended")
 
 
-@pytest.mark.long  # every day a stop in each stage resumes to the same bytes: test_stages.py
+@pytest.mark.long  # every day a training that is asked to stop resumes to the same bytes: test_stages.py
 @pytest.mark.parametrize("kills", [1, 10])
 def test_a_pretraining_killed_at_random_resumes_to_the_same_bytes(pretraining, tmp_path, kills):
     ends_as_if_left_alone(pretraining, tmp_path, kills)

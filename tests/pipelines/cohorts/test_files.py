@@ -21,6 +21,7 @@ from schemas.expectations import labels
 from schemas.expectations.validation import validate
 from schemas.layout import Layout
 from schemas.rules import PRESETS
+from schemas.suppress import disclosing
 from schemas.tables.attrition import read_attrition
 from schemas.tables.events import ENCOUNTERS
 from schemas.tables.labels import Features, Task, labels_schema, read_task
@@ -30,7 +31,7 @@ from tests.support.fake_oracle import broken_rules
 RULES = PRESETS["default"]
 TASKS = ("mortality", "long_stay", "readmission", "icd_chapter", "icd_category")
 FILES = ("labels.parquet", "attrition.csv", "cohort.lock.yaml")
-NOT_KNOWN = "what came later is not in the data, and they count as without it"
+NOT_KNOWN = "what came later is not in the data, and they count as having no outcome"
 
 
 def write_patients(count=12):
@@ -275,6 +276,12 @@ def test_split_with_a_single_class_is_a_warning(tmp_path):
     ],
 )
 def test_short_follow_up_warning_hides_small_counts(tmp_path, patients, num_followed, share):
+    assert follow_up_warning(tmp_path, patients, num_followed) == (
+        f"{share} rows without the outcome are followed to an earlier time than index.end + 30 days: {NOT_KNOWN}"
+    )
+
+
+def follow_up_warning(tmp_path, patients, num_followed):
     """The last stay of a patient has no follow-up; some patients have an earlier stay with follow-up."""
     layout = Layout(tmp_path)
     last = [stay(n, DAY_ZERO + 40 * DAY, DAY_ZERO + 41 * DAY, of=n) for n in range(1, patients + 1)]
@@ -283,9 +290,19 @@ def test_short_follow_up_warning_hides_small_counts(tmp_path, patients, num_foll
     later = "admitted again later: {any_encounter: {}, after: index.end}"
     end_texts = ("within: 30 days", "until: index.end + 30 days")
     card = write_labels(mimic("readmission", (later, "ended: {index_has: end}"), end_texts), layout, RULES)
-    assert card.warnings[0] == (
-        f"{share} rows without the outcome are followed to an earlier time than index.end + 30 days: {NOT_KNOWN}"
-    )
+    return card.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("patients", "num_followed", "words"),
+    [
+        (20, 10, "20 of the 30 rows without the outcome are followed"),
+        (1, 1, "1 of the 2 rows without the outcome is followed"),
+    ],
+)
+def test_short_follow_up_of_synthetic_patients_is_counted(tmp_path, patients, num_followed, words):
+    with disclosing(True):
+        assert follow_up_warning(tmp_path, patients, num_followed).startswith(words)
 
 
 def test_filter_on_an_empty_column_is_refused_with_the_line(layout):

@@ -342,7 +342,7 @@ def test_cluster_waits_for_the_first_worker_and_logs_the_wait(tmp_path, caplog):
         late.stop()
 
 
-@pytest.mark.long  # every day a missing scheduler is a single message
+@pytest.mark.long  # every day a missing scheduler, not a missing worker, is a single message
 def test_cluster_without_workers_gives_a_single_message(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_FOR_A_WORKER", 1)
     empty = LocalCluster(tmp_path, 0)

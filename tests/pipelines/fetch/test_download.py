@@ -366,7 +366,6 @@ from pathlib import Path
 from pipelines.fetch.download import Patience
 from pipelines.fetch.files import fetch_verified
 from schemas.errors import NestError
-from tests.support.examples import examples
 url, target, sha256 = sys.argv[1:]
 try:
     fetch_verified(requests.Session(), url, Path(target), sha256, Patience(tries=1, pause_seconds=0))

@@ -65,7 +65,6 @@ def test_repeated_numbers_are_counted_in_any_order(rows_drawn: list[tuple[int, i
         assert count_repeated_ranks(rows) == len(pairs) - len(set(pairs))
 
 
-@pytest.mark.long  # every day shuffled shops and the naive rules of odd tables
 @settings(max_examples=examples(15), phases=[Phase.generate])  # no shuffle is simpler than another
 @given(
     dice=st.randoms(use_true_random=False),

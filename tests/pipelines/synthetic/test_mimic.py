@@ -264,8 +264,7 @@ def by_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]
     return _bytes(_write(folder, patients=2_100, seed=9, tokens=20))
 
 
-@pytest.mark.long  # every day the full run is of several processes
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_bytes_do_not_depend_on_the_number_of_workers(
     workers: int, by_one_process: dict[str, bytes], tmp_path: Path
 ):

@@ -282,7 +282,7 @@ def test_check_on_a_full_disk_raises_one_message(tmp_path: Path, monkeypatch: py
         validate(expectations.subjects(layout))
 
 
-@pytest.mark.long  # every day the killed run finds and removes such a leftover: tests/system/test_kill.py
+@pytest.mark.long  # every day an empty one, made by hand, is removed: tests/system/test_kill.py
 def test_leftovers_of_a_killed_check_are_in_the_data_folder_and_removed(
     tmp_path: Path,
 ) -> None:

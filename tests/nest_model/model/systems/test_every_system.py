@@ -28,6 +28,7 @@ from nest_model.training.objectives import objective_of
 from schemas.errors import NestError
 from schemas.tables.vocab import UNK
 from tests.support import references
+from tests.support.examples import examples
 from tests.support.factories.predictions import task
 from tests.support.factories.ragged import (
     MAX_SET_ROWS,
@@ -127,7 +128,7 @@ def test_every_system_has_a_class_and_stages_that_share_the_epochs():
 
 
 @every_system
-@settings(max_examples=settings.default.max_examples // 2, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(subjects, st.integers(0, 1000))
 def test_packed_encoder_equals_its_plain_reference_with_gradients(system, sizes, seed):
     batch, encoder = ragged(system, sizes, seed), small_encoder(system, seed, readout="cls")

@@ -76,7 +76,7 @@ RULES = st.builds(
 SIZES = st.sampled_from([(15, 1), (60, 7), (60, 4000)])
 
 
-@pytest.mark.parametrize("tables", [1, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("tables", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_random_odd_tables_agree_with_naive_rules(tmp_path_factory, tables: int):
     @settings(max_examples=tables, deadline=None)
     @given(seed=st.integers(0, 10_000), rules=RULES, sizes=SIZES)
