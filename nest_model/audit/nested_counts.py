@@ -10,13 +10,20 @@ import numpy as np
 
 from schemas.suppress import SMALLEST_SHOWN, WITHHELD, is_small, suppress_count
 
+ALL, NEARLY_ALL = "all", "nearly all"
+
 
 class NestedCounts:
     """The sets of predictions whose counts are shown, the first of two that reveal a third; that of all is shown."""
 
-    def __init__(self, subject_id: np.ndarray) -> None:
-        """Begin with no set; `subject_id` is that of each prediction."""
+    def __init__(self, subject_id: np.ndarray, *, is_total_shown: bool = True) -> None:
+        """Begin with no set; `subject_id` is that of each prediction.
+
+        Args:
+            is_total_shown: the page shows how many predictions there are; else a set of nearly all has words instead.
+        """
         self._subject_id = subject_id
+        self._is_total_shown = is_total_shown
         self._sets: list[np.ndarray] = []
         self._small_sets: list[np.ndarray] = []
         self._vague_sets: list[np.ndarray] = []  # nearly all predictions: how many is not told
@@ -28,7 +35,9 @@ class NestedCounts:
         if any(self._is_of_few(rest) for rest in self._rests(is_inside, alike)):
             return WITHHELD
         alike.append(is_inside)
-        return text
+        if self._is_total_shown:
+            return text
+        return ALL if is_inside.all() else NEARLY_ALL if text[0] == ">" else text
 
     def _rests(self, is_inside: np.ndarray, alike: list[np.ndarray]) -> Iterator[np.ndarray]:
         """Yield what could be counted by subtraction if the count of this set were shown among those of its size."""

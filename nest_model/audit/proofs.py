@@ -15,8 +15,9 @@ from schemas.tables.leak_audit import Proof
 def proofs(seqsets: SeqSets, labels: Labels, *, seed: int) -> Iterator[Proof]:
     """Yield each check with the number of violations."""
     num_changed, num_checked = count_changed(seqsets, labels, seed=seed)
+    shown = labels.shown_rows() if num_checked == len(labels) else suppress_count(num_checked)
     future = (
-        f"Of {with_noun(suppress_count(num_checked), 'prediction')}, those whose input changes when all that was "
+        f"Of {with_noun(shown, 'prediction')}, those whose input changes when all that was "
         "recorded after them is removed"
     )
     yield _proof("future", future, num_changed)

@@ -33,7 +33,7 @@ from nest_model.evaluation.metrics import Score
 from schemas.cohort import Cohort, Died, IndexDaysLeft, IndexDied, IndexLongerThan
 from schemas.cohort.look_ahead import look_aheads
 from schemas.nouns import with_noun
-from schemas.suppress import suppress_count
+from schemas.suppress import WITHHELD, suppress_count
 from schemas.tables.leak_audit import THRESHOLD, LeakAudit, Proof, Suspect
 from schemas.tables.vocab import SPECIAL_KIND
 
@@ -92,7 +92,7 @@ class Suspects:
             tuple(f"{name}: {reason}." for name, reason in (look_aheads(cohort) if cohort else {}).items()),
             selection,
             {},
-            NestedCounts(sample.subject_id),
+            NestedCounts(sample.subject_id, is_total_shown=sample.shown_rows("train", "val") != WITHHELD),
         )
 
     def audit(self, proofs: list[Proof]) -> LeakAudit:
@@ -212,10 +212,13 @@ class Suspects:
 
     def sample_description(self) -> str:
         """Return a sentence on the predictions that suspects are scored on."""
-        noun = "sampled prediction" if self.is_drawn else "prediction"
+        if self.is_drawn:
+            predictions = with_noun(suppress_count(len(self.labels)), "sampled prediction")
+        else:
+            predictions = with_noun(self.labels.shown_rows("train", "val"), "prediction")
         return (
-            f"{with_noun(suppress_count(len(self.labels)), noun)} of training and validation patients, each by a "
-            "light model fitted on other patients; the test split is not used."
+            f"{predictions[0].upper()}{predictions[1:]} of training and validation patients, each by a light model "
+            "fitted on other patients; the test split is not used."
         )
 
     @cached_property

@@ -44,7 +44,7 @@ from nest_model.training.not_trainable import write_not_trainable
 from nest_model.training.seeds import finished_metrics, run_record
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import remove_outputs, write_json, write_text
-from schemas.suppress import SMALLEST_SHOWN, is_small, suppress_count
+from schemas.suppress import SMALLEST_SHOWN, is_small
 from schemas.tables.labels import WITHOUT_CLASSES, Task
 
 CountFeatures = Literal["plain", "windows"]
@@ -130,8 +130,8 @@ def run(
     model = fit(table, features, grid=grid, seed=seed, telemetry=telemetry)
     description: dict[str, Any] = {
         "columns": shown_names + (["interval"] if table.task.label_type == "time" else []),
-        "training_rows": suppress_count(int((table.split == "train").sum())),
-        "validation_rows": suppress_count(int((table.split == "val").sum())),
+        "training_rows": table.shown_rows("train"),
+        "validation_rows": table.shown_rows("val"),
         "seed": seed,
         "vocab_sha256": seqsets.vocab_sha256,
         **({} if counts == "plain" else {"counts": counts}),

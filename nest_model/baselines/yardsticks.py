@@ -35,7 +35,6 @@ from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError
 from schemas.io.outputs import remove_empty, remove_outputs, write_json, write_text
 from schemas.io.verify import is_written, verified
-from schemas.suppress import suppress_count
 
 YardstickSet = Literal["default", "all"]
 
@@ -231,7 +230,7 @@ def _result_numbers(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float
 
 def _readme(task: _Task, results: Mapping[str, Mapping[str, Any]]) -> str:
     table = task.labels
-    training, validation = (suppress_count(int((table.split == split).sum())) for split in ("train", "val"))
+    training, validation = (table.shown_rows(split) for split in ("train", "val"))
     return "\n".join(
         [
             f"# Yardsticks: {table.task.cohort}",

@@ -10,8 +10,11 @@ import pyarrow as pa
 from nest_model.data.mixing import is_in_share
 from nest_model.data.predictions import classes_of, scorable, truth_table
 from schemas.contract import conform, read_table, write_table
-from schemas.suppress import SMALLEST_SHOWN
-from schemas.tables.events import SPLIT_WORDS
+from schemas.io.verify import is_written
+from schemas.label_counts import suppress_label_counts
+from schemas.suppress import SMALLEST_SHOWN, WITHHELD, suppress_count
+from schemas.tables.attrition import read_attrition
+from schemas.tables.events import SPLIT_WORDS, SPLITS
 from schemas.tables.labels import Task, labels_schema, predictions_schema, read_task
 
 _MORE_ROWS = "give more patients, or widen what the cohort requires"
@@ -28,17 +31,18 @@ class Labels:
     predict_at_us: np.ndarray
     label: pa.ChunkedArray | None  # None: unknown, for new patients
     split: np.ndarray  # str
+    withheld: frozenset[str] = frozenset()  # of SPLITS and "rows", all of them: whose number is not shown
 
     @classmethod
     def read(cls, path: Path) -> "Labels":
-        """Read a labels table and the task in its metadata.
+        """Read a labels table, the task in its metadata, and from the attrition beside it which counts are withheld.
 
         Raises:
             ContractError: the file is missing, has another contract, or holds no task.
         """
         task = read_task(path)
         table = read_table(path, labels_schema(task.label_type))
-        return cls(
+        labels = cls(
             task=task,
             subject_id=table["subject_id"].to_numpy(),
             encounter_id=table["index_encounter"].to_numpy(),
@@ -46,6 +50,16 @@ class Labels:
             label=table["label"],
             split=np.array(table["split"].to_pylist(), dtype=object),
         )
+        return replace(labels, withheld=_withheld_counts(labels, path.with_name("attrition.csv")))
+
+    def shown_rows(self, *splits: str) -> str:
+        """Return the number of rows of some splits, or of all, as text; withheld where the cohort's page withholds it.
+
+        Else a reader could subtract it from what the attrition shows.
+        """
+        if self.withheld & {*(splits or ("rows",))}:
+            return WITHHELD
+        return suppress_count(int(np.isin(self.split, splits).sum()) if splits else len(self))
 
     def __len__(self) -> int:
         return len(self.subject_id)
@@ -75,6 +89,20 @@ class Labels:
     def truth(self, classes: Sequence[str]) -> np.ndarray:
         """Return bool [rows, classes]; a bool task has one column, "true". Numbers and times: see `truth_table`."""
         return truth_table(_one_array(self.label), self.task.label_type, classes)
+
+
+def _withheld_counts(labels: Labels, attrition: Path) -> frozenset[str]:
+    """Return which numbers of rows the attrition of a cohort withholds; none where there is no attrition."""
+    if not is_written(attrition):
+        return frozenset()
+    counts = dict[str, int]()
+    for split in SPLITS:
+        is_of_split = labels.split == split
+        counts[f"rows_{split}"] = int(is_of_split.sum())
+        counts[f"subjects_{split}"] = len(np.unique(labels.subject_id[is_of_split]))
+    texts = suppress_label_counts(counts, read_attrition(attrition))
+    names = {"rows": "rows"} | {split: f"rows_{split}" for split in SPLITS}
+    return frozenset(name for name, count in names.items() if not texts[count][0].isdigit())
 
 
 def untrainable_reason(labels: Labels) -> str | None:

@@ -38,6 +38,7 @@ from nest_model.training.scoring import count_rows, score
 from schemas.errors import NestError
 from schemas.nouns import with_noun
 from schemas.suppress import suppress_count
+from schemas.tables.events import SPLITS
 from schemas.tables.labels import WITHOUT_CLASSES
 
 EXAMPLES_LOOKED_AT = 128  # test examples whose attention is measured
@@ -197,11 +198,9 @@ class FineTuning:
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return the counts of examples for the model card."""
-        splits = {
-            split: int(np.count_nonzero(self._labels.split == split)) for split in ("train", "val", "test")
-        }
-        return {f"{split}_rows": rows for split, rows in splits.items()} | {"context_cut": asdict(self._cut)}
+        """Return the counts of examples for the model card, as text."""
+        counts = {f"{split}_rows": self._labels.shown_rows(split) for split in SPLITS}
+        return counts | {"context_cut": asdict(self._cut)}
 
     def _score(self, module: nn.Module, examples: np.ndarray, stage: str) -> Tensor:
         selection = self._selection.take(examples)

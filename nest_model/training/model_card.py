@@ -183,7 +183,11 @@ def _positions(model: "ModelConfig") -> str:
 def _data(training: Mapping[str, Any]) -> list[str]:
     names = [name for name in training if name.startswith(("train_", "val_", "test_"))]
     words = {name: name.replace("patients", "subjects").replace("_", " ") for name in names}
-    return ["## Data", *(f"- {words[name]}: {suppress_count(training[name])}" for name in names), ""]
+    texts = {
+        name: training[name] if isinstance(training[name], str) else suppress_count(training[name])
+        for name in names
+    }
+    return ["## Data", *(f"- {words[name]}: {texts[name]}" for name in names), ""]
 
 
 def _run(training: Mapping[str, Any]) -> list[str]:

@@ -1,5 +1,7 @@
 """The leak audit: what it measures and withholds. Detection of planted leaks is tested in tests/silent_faults."""
 
+import re
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +18,8 @@ from nest_model.data.seqsets import SeqSets
 from nest_model.training.telemetry import NullTelemetry
 from schemas.contract import write_table
 from schemas.errors import ContractError
+from schemas.suppress import SMALLEST_SHOWN
+from schemas.tables.attrition import AttritionStep, attrition_csv
 from schemas.tables.labels import labels_schema
 from schemas.tables.leak_audit import LeakAudit
 from tests.silent_faults.leaky_world import Stay, write_leaky_hospital
@@ -93,6 +97,33 @@ def test_predictions_with_several_suspects_are_not_counted(tmp_path):
     attacker.know_sum("care", ["care alone", "both"])
     attacker.know_sum("any", ["order alone", "care alone", "both"])
     assert attacker.narrowed({"both": 4}) == {}
+
+
+def test_counts_that_the_attrition_withholds_are_in_no_sentence_of_an_audit(tmp_path):
+    """Five patients were dropped: with the number of predictions, and with all but a few of them, a reader knew it."""
+
+    def plant(stay: Stay) -> None:
+        stay.add("LAB:9_Q1", 1.0)
+        if stay.subject % 200:
+            stay.add("DX:Z66")
+
+    write_leaky_hospital(tmp_path, plant)
+    labels = Labels.read(tmp_path / "labels.parquet")
+    rows = len(labels)
+    scored = int((labels.split != "test").sum())
+    with_counts = run_audit(tmp_path)
+    steps = [AttritionStep("all", rows + 5, rows + 5, 0), AttritionStep("alive", rows, rows, 5)]
+    (tmp_path / "attrition.csv").write_text(attrition_csv(steps))
+    without_counts = run_audit(tmp_path)
+
+    assert f"Of {rows} predictions" in with_counts.proofs[0].message
+    assert with_counts.judged.startswith(f"{scored} predictions")
+    assert f"> {scored - SMALLEST_SHOWN}" in {kind.predictions for kind in with_counts.kinds}
+    assert "Of a withheld number of predictions" in without_counts.proofs[0].message
+    assert without_counts.judged.startswith("A withheld number of predictions of training")
+    assert "nearly all" in {kind.predictions for kind in without_counts.kinds}
+    text = (tmp_path / "audit" / "leak_audit.json").read_text()
+    assert not re.search(rf"\b({rows}|{scored}|{scored - SMALLEST_SHOWN})\b", text)
 
 
 def test_a_token_of_few_patients_is_not_a_suspect(tmp_path):

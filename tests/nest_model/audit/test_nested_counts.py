@@ -1,6 +1,7 @@
 """A reader of an audit's page who knows which set of predictions lies within which, and subtracts."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,3 +68,12 @@ def test_counts_of_synthetic_patients_are_all_shown():
     counts = NestedCounts(np.arange(100))
     with disclosing(is_synthetic=True):
         assert [counts.text(rows(count, 100)) for count in (50, 45, 3)] == ["50", "45", "3"]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "shown", "words"), [(0, "100", "all"), (3, "> 89", "nearly all"), (40, "60", "60")]
+)
+def test_a_total_that_is_not_shown_is_in_no_count_of_nearly_all(left_out, shown, words):
+    is_inside = np.arange(100) >= left_out
+    assert NestedCounts(np.arange(100)).text(is_inside) == shown
+    assert NestedCounts(np.arange(100), is_total_shown=False).text(is_inside) == words

@@ -25,6 +25,9 @@ from schemas.contract import table_metadata
 from schemas.errors import NestError
 from schemas.io.outputs import MARK
 from schemas.io.seal import sealed, unsealed
+from schemas.suppress import WITHHELD
+from schemas.tables.attrition import AttritionStep, attrition_csv
+from schemas.tables.events import SPLITS
 from tests.support.factories.world import (
     StopAfter,
     World,
@@ -182,6 +185,16 @@ def test_the_same_run_again_gives_the_same_bytes(world, pretrained_model, finish
         if file.suffix != ".jsonl" and file.parent.name != "tensorboard":  # these contain times
             second_file = tmp_path / file.relative_to(finished_run)
             assert file.read_bytes() == second_file.read_bytes(), file.name
+
+
+def test_the_card_withholds_the_rows_that_the_attrition_of_the_cohort_does(world, pretrained_model, tmp_path):
+    labels = Path(shutil.copy(world.labels, tmp_path / "labels.parquet"))
+    rows = len(Labels.read(labels))
+    steps = [AttritionStep("all", rows + 5, rows + 5, 0), AttritionStep("alive", rows, rows, 5)]
+    (tmp_path / "attrition.csv").write_text(attrition_csv(steps))
+    tune(world, pretrained_model, tmp_path, labels=labels, epochs=1)
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert [card.count(f"- {split} rows: {WITHHELD}\n") for split in SPLITS] == [1, 1, 1]
 
 
 def test_every_pass_over_the_rows_reports_complete_progress(world, pretrained_model, tmp_path):

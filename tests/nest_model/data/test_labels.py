@@ -1,0 +1,48 @@
+"""Labels show the numbers of their rows only where the attrition of their cohort does."""
+
+import pytest
+
+from nest_model.data.labels import Labels
+from schemas.suppress import WITHHELD, disclosing
+from schemas.tables.attrition import AttritionStep, attrition_csv
+from tests.silent_faults.leaky_world import write_leaky_hospital
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cohort")
+    write_leaky_hospital(folder, lambda stay: None)
+    return folder
+
+
+def read_beside_attrition(folder, dropped: int) -> Labels:
+    """Read the labels beside an attrition that drops so many patients, each with one stay."""
+    rows = len(Labels.read(folder / "labels.parquet"))
+    steps = [
+        AttritionStep("all", rows + dropped, rows + dropped, 0),
+        AttritionStep("alive", rows, rows, dropped),
+    ]
+    (folder / "attrition.csv").write_text(attrition_csv(steps))
+    return Labels.read(folder / "labels.parquet")
+
+
+def shown_of(labels: Labels) -> list[str]:
+    return [labels.shown_rows(*splits) for splits in ((), ("train",), ("val",), ("test",), ("train", "val"))]
+
+
+def test_rows_are_shown_where_the_attrition_shows_them(folder):
+    labels = read_beside_attrition(folder, dropped=11)
+    sizes = [int((labels.split == split).sum()) for split in ("train", "val", "test")]
+    assert shown_of(labels) == [str(n) for n in (sum(sizes), *sizes, sizes[0] + sizes[1])]
+
+
+def test_no_rows_are_shown_where_few_patients_were_dropped(folder):
+    labels = read_beside_attrition(folder, dropped=10)
+    assert shown_of(labels) == [WITHHELD] * 5
+    assert shown_of(labels.with_share(0.5, seed=1)) == [WITHHELD] * 5
+
+
+def test_rows_of_synthetic_patients_are_shown(folder):
+    with disclosing(True):
+        labels = read_beside_attrition(folder, dropped=10)
+        assert WITHHELD not in shown_of(labels)
