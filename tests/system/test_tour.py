@@ -11,6 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from assets.definitions import build
+from schemas.cards import StepCard
+from schemas.label_counts import suppress_label_counts
+from schemas.layout import Layout
+from schemas.suppress import WITHHELD
+from schemas.tables.attrition import read_attrition
 from tests.support.commands import CROSSWALKS, DEMO, ROOT, Run, run
 
 
@@ -153,3 +158,30 @@ def test_mimic_full_runs_on_the_real_demo(preset: str, tmp_path: Path):
     )  # fmt: skip
     assert result.returncode == 0, result.output[-3000:]
     assert (result.data / "mimic" / "reports" / "mimic" / "report.html").exists()
+    assert_withheld_rows_are_nowhere(Layout(result.data / "mimic"))
+
+
+def assert_withheld_rows_are_nowhere(layout: Layout) -> None:
+    """Check that a number of rows that a cohort's page withholds is neither elsewhere on it nor on its models' cards.
+
+    Numbers under 100 may mean something else.
+    """
+    num_withheld = 0
+    for name in ("mimic_long_stay", "mimic_readmission_any"):
+        counts = StepCard.read(layout.cards, f"{name}_labels").counts
+        texts = suppress_label_counts(counts, read_attrition(layout.cohort(name) / "attrition.csv"))
+        withheld = {counts[key] for key, text in texts.items() if text == WITHHELD and counts[key] >= 100}
+        withheld |= {counts["rows"] - counts["rows_test"]}
+        num_withheld += len(withheld)
+        folders = (
+            layout.report(name),
+            layout.report(f"{name}_leak_audit"),
+            *layout.root.glob(f"models/{name}_*"),
+        )
+        files = [file for folder in folders for file in folder.rglob("*") if file.suffix in (".html", ".md")]
+        assert len(files) > 3
+        for file in files:
+            text = re.sub(r"<svg.*?</svg>|<[^>]+>", " ", file.read_text(), flags=re.DOTALL)
+            for number in withheld:
+                assert not re.search(rf"(?<![\w.,−-]){number}(?![\w.,%])", text), f"{file}: {number}"
+    assert num_withheld > 3, "the demo withholds no number of rows any more"
