@@ -10,7 +10,7 @@ import numpy as np
 
 from schemas.suppress import SMALLEST_SHOWN, WITHHELD, is_small, suppress_count
 
-ALL, NEARLY_ALL = "all", "nearly all"
+ALL, NEARLY_ALL, MOST = "all", "nearly all", "most"
 
 
 class NestedCounts:
@@ -20,7 +20,7 @@ class NestedCounts:
         """Begin with no set; `subject_id` is that of each prediction.
 
         Args:
-            is_total_shown: the page shows how many predictions there are; else a set of nearly all has words instead.
+            is_total_shown: the page shows how many predictions there are; else a set of most of them has words instead.
         """
         self._subject_id = subject_id
         self._is_total_shown = is_total_shown
@@ -37,7 +37,15 @@ class NestedCounts:
         alike.append(is_inside)
         if self._is_total_shown:
             return text
-        return ALL if is_inside.all() else NEARLY_ALL if text[0] == ">" else text
+        if is_inside.all():
+            return ALL
+        return (
+            NEARLY_ALL
+            if text[0] == ">"
+            else MOST
+            if 2 * np.count_nonzero(is_inside) > len(is_inside)
+            else text
+        )
 
     def _rests(self, is_inside: np.ndarray, alike: list[np.ndarray]) -> Iterator[np.ndarray]:
         """Yield what could be counted by subtraction if the count of this set were shown among those of its size."""

@@ -8,18 +8,19 @@ from nest_model.audit.truncation import count_changed
 from nest_model.data.labels import Labels
 from nest_model.data.seqsets import NO_TIME, SeqSets
 from schemas.nouns import with_noun
-from schemas.suppress import suppress_count
+from schemas.suppress import WITHHELD, suppress_count
 from schemas.tables.leak_audit import Proof
 
 
 def proofs(seqsets: SeqSets, labels: Labels, *, seed: int) -> Iterator[Proof]:
     """Yield each check with the number of violations."""
     num_changed, num_checked = count_changed(seqsets, labels, seed=seed)
-    shown = labels.shown_rows() if num_checked == len(labels) else suppress_count(num_checked)
-    future = (
-        f"Of {with_noun(shown, 'prediction')}, those whose input changes when all that was "
-        "recorded after them is removed"
-    )
+    shown = labels.shown_rows()
+    predictions = with_noun(shown, "prediction")
+    if num_checked < len(labels):  # nearly all, perhaps: its size would reveal theirs
+        sample_size = WITHHELD if shown == WITHHELD else suppress_count(num_checked)
+        predictions = f"{with_noun(sample_size, 'prediction')}, drawn at random"
+    future = f"Of {predictions}, those whose input changes when all that was recorded after them is removed"
     yield _proof("future", future, num_changed)
     num_late = _later_stays(seqsets, labels)
     yield _proof(

@@ -33,7 +33,7 @@ from nest_model.evaluation.metrics import Score
 from schemas.cohort import Cohort, Died, IndexDaysLeft, IndexDied, IndexLongerThan
 from schemas.cohort.look_ahead import look_aheads
 from schemas.nouns import with_noun
-from schemas.suppress import WITHHELD, suppress_count
+from schemas.suppress import WITHHELD
 from schemas.tables.leak_audit import THRESHOLD, LeakAudit, Proof, Suspect
 from schemas.tables.vocab import SPECIAL_KIND
 
@@ -212,10 +212,8 @@ class Suspects:
 
     def sample_description(self) -> str:
         """Return a sentence on the predictions that suspects are scored on."""
-        if self.is_drawn:
-            predictions = with_noun(suppress_count(len(self.labels)), "sampled prediction")
-        else:
-            predictions = with_noun(self.labels.shown_rows("train", "val"), "prediction")
+        noun = "sampled prediction" if self.is_drawn else "prediction"
+        predictions = with_noun(self.labels.shown_rows("train", "val"), noun)
         return (
             f"{predictions[0].upper()}{predictions[1:]} of training and validation patients, each by a light model "
             "fitted on other patients; the test split is not used."

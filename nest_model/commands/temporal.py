@@ -14,7 +14,7 @@ from lightning_fabric import Fabric
 from nest_model.baselines.boosting import MIN_ROWS, fit, probabilities
 from nest_model.baselines.counts import common_columns, count_features
 from nest_model.data.history import select
-from nest_model.data.labels import Labels, untrainable_reason, write_scores
+from nest_model.data.labels import PART_KEY, Labels, untrainable_reason, write_scores
 from nest_model.data.periods import earlier_periods, periods_of
 from nest_model.data.predictions import EARLIER_LABELS, earlier_predictions
 from nest_model.data.seqsets import SeqSets
@@ -91,7 +91,10 @@ def run(
             file = earlier_predictions(predictions, model)
             write_scores(file, table, model, probability)
             result |= {f"earlier_{model}_{name}": value for name, value in headline(evaluate(file)).items()}
-    schema, metadata = labels_schema("bool"), {"task": table.task.model_dump_json()}
+    schema, metadata = (
+        labels_schema("bool"),
+        {"task": table.task.model_dump_json(), PART_KEY: "earlier patients"},
+    )
     rows = read_table(labels, schema).take(remaining)
     write_table(rows, out / EARLIER_LABELS, schema, made_by="temporal", metadata=metadata)
     write_json(out / "temporal.json", {"earlier": earlier})

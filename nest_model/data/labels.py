@@ -9,16 +9,22 @@ import pyarrow as pa
 
 from nest_model.data.mixing import is_in_share
 from nest_model.data.predictions import classes_of, scorable, truth_table
-from schemas.contract import conform, read_table, write_table
+from schemas.contract import conform, read_table, table_metadata, write_table
 from schemas.io.verify import is_written
 from schemas.label_counts import suppress_label_counts
-from schemas.suppress import SMALLEST_SHOWN, WITHHELD, suppress_count
+from schemas.suppress import SMALLEST_SHOWN, WITHHELD, is_disclosing, suppress_count
 from schemas.tables.attrition import read_attrition
 from schemas.tables.events import SPLIT_WORDS, SPLITS
 from schemas.tables.labels import Task, labels_schema, predictions_schema, read_task
 
 _MORE_ROWS = "give more patients, or widen what the cohort requires"
 _MORE_OUTCOMES = "give more patients, or widen what the cohort requires or what counts as its outcome"
+
+
+PART_KEY = "part"
+"""The key in the metadata of labels that are some of a cohort's, written to learn from them alone."""
+
+EVERY_COUNT = ("rows", *SPLITS)
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,13 @@ class Labels:
             label=table["label"],
             split=np.array(table["split"].to_pylist(), dtype=object),
         )
+        if PART_KEY in table_metadata(path):
+            return labels.as_part(*EVERY_COUNT)
         return replace(labels, withheld=_withheld_counts(labels, path.with_name("attrition.csv")))
+
+    def as_part(self, *counts: str) -> "Labels":
+        """Return these rows as part of a cohort, of which these numbers are not shown: a reader could subtract them."""
+        return self if is_disclosing() else replace(self, withheld=self.withheld | {*counts})
 
     def shown_rows(self, *splits: str) -> str:
         """Return the number of rows of some splits, or of all, as text; withheld where the cohort's page withholds it.
@@ -80,7 +92,9 @@ class Labels:
 
         The patients are drawn by a hash of the seed and the patient: those of a share are among those of a larger one.
         """
-        return self if share >= 1 else self.take(self.rows_of_share(share, seed))
+        return (
+            self if share >= 1 else self.take(self.rows_of_share(share, seed)).as_part("rows", "train", "val")
+        )
 
     def rows_of_share(self, share: float, seed: int) -> np.ndarray:
         """Return the places of the rows that `with_share` returns."""

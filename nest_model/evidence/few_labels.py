@@ -45,7 +45,11 @@ def labelled_counts(
     """
     train = labels.subject_id[labels.split == "train"]
     patients = np.unique(train)
-    counts = {"patients": NestedCounts(patients), "rows": NestedCounts(train)}
+    keys = {"patients": "subjects_train", "rows": "rows_train"}
+    counts = {
+        name: NestedCounts(subject_id, is_total_shown=texts_of_all.get(keys[name]) != WITHHELD)
+        for name, subject_id in (("patients", patients), ("rows", train))
+    }
     members = {"patients": patients, "rows": train}
     lines: list[dict[str, Any]] = []
     for share, subjects in sorted(patients_of_share.items()):
@@ -54,10 +58,7 @@ def labelled_counts(
             for name, nested in counts.items()
         }
         lines.append({"share": share} | line)
-    of_all = {
-        name: texts_of_all.get(key, suppress_count(len(members[name])))
-        for name, key in (("patients", "subjects_train"), ("rows", "rows_train"))
-    }
+    of_all = {name: texts_of_all.get(key, suppress_count(len(members[name]))) for name, key in keys.items()}
     return [*lines, {"share": 1.0} | of_all]
 
 

@@ -15,7 +15,7 @@ from nest_model.baselines import boosting
 from nest_model.baselines.counts import common_columns, count_features
 from nest_model.baselines.logistic import fit_logistic
 from nest_model.data.history import select
-from nest_model.data.labels import Labels
+from nest_model.data.labels import PART_KEY, Labels
 from nest_model.data.predictions import read_predictions
 from nest_model.data.seqsets import SeqSets
 from nest_model.data.vocabulary import read_tokens
@@ -135,7 +135,11 @@ def finetuned(finetune: FineTune) -> Callable[[FewShotTask, Labels, bool, Path],
         table = pq.read_table(task.file, columns=schema.names).take(pa.array(task.places(sample)))
         labels = folder / "labels.parquet"
         write_table(
-            table, labels, schema, made_by="few-shot", metadata={"task": sample.task.model_dump_json()}
+            table,
+            labels,
+            schema,
+            made_by="few-shot",
+            metadata={"task": sample.task.model_dump_json(), PART_KEY: "a draw"},
         )
         file = folder / "predictions" / "predictions.parquet"
         finetune(labels, folder, file)

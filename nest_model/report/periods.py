@@ -11,7 +11,7 @@ from nest_model.data.predictions import Predictions, earlier_predictions, read_p
 from nest_model.evaluation.bootstrap import SEED, Resamples
 from nest_model.evaluation.metrics import SPLIT, Score, combine, missing, score
 from nest_model.evaluation.subgroups import TOO_FEW, has_enough, score_groups
-from nest_model.report.tasks import predictions_path
+from nest_model.report.tasks import label_counts, predictions_path, withhold_in_groups
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 
@@ -38,9 +38,10 @@ def periods(layout: Layout, cohort: str, models: Mapping[str, Predictions]) -> d
     period = periods_of(layout.subject_years, next(iter(models_by_name.values())).subject_id)
     if period is None:
         return None
-    content: dict[str, Any] = {
-        "groups": {name: _by_period(one, period) for name, one in models_by_name.items()}
-    }
+    groups = {name: _by_period(one, period) for name, one in models_by_name.items()}
+    for groups_of_model in groups.values():
+        withhold_in_groups(groups_of_model, label_counts(layout, cohort))
+    content: dict[str, Any] = {"groups": groups}
     return content | _trained_on_earlier(layout, cohort, models_by_name, period)
 
 

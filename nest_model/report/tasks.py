@@ -55,6 +55,7 @@ from schemas.io.verify import is_written, verified
 from schemas.label_counts import suppress_label_counts
 from schemas.layout import Layout
 from schemas.sources import sources
+from schemas.suppress import WITHHELD
 from schemas.tables.attrition import read_attrition, suppress_attrition
 from schemas.tables.labels import WITHOUT_CLASSES, Task, read_task
 
@@ -379,6 +380,8 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
             if len(results.models[name])
         }
     texts = label_counts(layout, results.cohort)
+    for groups in content.get("subgroups", {}).values():
+        withhold_in_groups(groups, texts)
     for part in (content, content.get("common", {}), content.get("recalibrated", {})):
         for model_summary in part.get("models", {}).values():
             _withhold(model_summary, texts)
@@ -404,6 +407,14 @@ def _withhold(summary: dict[str, Any], texts: Mapping[str, str]) -> None:
             summary[name] = text
     if "positives" in summary and not isinstance(summary["positives"], int):
         summary["prevalence"] = None
+
+
+def withhold_in_groups(groups: Sequence[dict[str, Any]], texts: Mapping[str, str]) -> None:
+    """Withhold the counts of groups that add up to one of the test rows that is withheld, see `label_counts`."""
+    for name in ("rows", "positives"):
+        if not texts.get(f"{name}_test", "0")[0].isdigit():
+            for group in groups:
+                group[name] = WITHHELD
 
 
 def label_counts(layout: Layout, cohort: str) -> dict[str, str]:

@@ -92,7 +92,7 @@ class FineTuning:
     def context_summary(self) -> str:
         """The number of examples and rows, and the shares of sets and events beyond the context, for the log."""
         return (
-            f"{with_noun(suppress_count(len(self._train)), 'example')}, "
+            f"{with_noun(self._labels.shown_rows('train'), 'example')}, "
             f"{with_noun(suppress_count(self.rows.sum()), 'row')} an epoch; the "
             f"context leaves out {self._cut.sets_share:.1%} of the sets and, in these or beyond its rows, "
             f"{self._cut.events_share:.1%} of the events"
@@ -222,8 +222,8 @@ def select_examples(labels: Labels, seqsets: SeqSets, encoder: Encoder) -> tuple
     leaks = leak_count(seqsets, selection, features, labels.predict_at_us)
     if leaks:
         raise NestError(
-            f"{labels.task.cohort}: the features of {leaks:,} of {len(labels):,} rows reach past their "
-            "prediction; nothing was trained. This is a bug in the selector: please report it."
+            f"{labels.task.cohort}: the features of {suppress_count(leaks)} of {labels.shown_rows()} rows reach past "
+            "their prediction; nothing was trained. This is a bug in the selector: please report it."
         )
     return model_context(seqsets, selection, encoder.config)
 

@@ -71,9 +71,10 @@ def test_counts_of_synthetic_patients_are_all_shown():
 
 
 @pytest.mark.parametrize(
-    ("left_out", "shown", "words"), [(0, "100", "all"), (3, "> 89", "nearly all"), (40, "60", "60")]
+    ("left_out", "shown", "words"),
+    [(0, "100", "all"), (3, "> 89", "nearly all"), (40, "60", "most"), (60, "40", "40")],
 )
-def test_a_total_that_is_not_shown_is_in_no_count_of_nearly_all(left_out, shown, words):
+def test_a_total_that_is_not_shown_is_in_no_count_of_most(left_out, shown, words):
     is_inside = np.arange(100) >= left_out
     assert NestedCounts(np.arange(100)).text(is_inside) == shown
     assert NestedCounts(np.arange(100), is_total_shown=False).text(is_inside) == words

@@ -54,6 +54,7 @@ def test_both_commands_learn_from_fewer_rows_and_score_the_same_test_rows(world,
             common = [f"--labels={world.labels}", f"--seqset={world.seqset}", f"--out={folder}"]
             file = folder / "r" / "predictions.parquet"
             arguments = [*common, *paths, *threads, f"--predictions={file}", f"--labelled-share={share}"]
+            arguments += ["--synthetic"]  # of others the numbers of a share are withheld
             assert main([command, *arguments]) == 0
             rows[command, share] = training_rows(folder), read_predictions(file).of("test").encounter_id
     for command in ("finetune", "lightgbm"):
@@ -68,7 +69,7 @@ def test_trees_of_few_labels_have_the_columns_of_all_training_rows_and_smaller_l
         paths = [f"--labels={world.labels}", f"--seqset={world.seqset}", f"--vocab={world.vocab}"]
         predictions = tmp_path / share / "r" / "predictions.parquet"
         arguments = [*paths, f"--out={tmp_path / share}", f"--predictions={predictions}"]
-        assert main(["lightgbm", *arguments, f"--labelled-share={share}"]) == 0
+        assert main(["lightgbm", *arguments, f"--labelled-share={share}", "--synthetic"]) == 0
         configs[share] = json.loads((tmp_path / share / "config.json").read_text())
     few, every = configs["0.3"], configs["1"]
 

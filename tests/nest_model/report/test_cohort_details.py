@@ -24,7 +24,7 @@ from nest_model.report.data import splits
 from nest_model.report.earlier_diagnoses import earlier_diagnoses
 from nest_model.report.periods import periods
 from nest_model.report.table import LABELS
-from nest_model.report.tasks import MODELS, predictions_path
+from nest_model.report.tasks import MODELS, predictions_path, withhold_in_groups
 from nest_model.report.tripod import FOR_THE_AUTHORS, ITEMS
 from nest_model.report.tripod_answers import _sizes
 from nest_model.report.verdicts import excesses, shortfalls
@@ -319,6 +319,22 @@ def test_cohort_page_has_its_sections_in_order_and_no_id(page):
     assert "# TRIPOD+AI: Death <in> hospital" in checklist
     for words in (text, json.dumps(metrics), checklist):
         assert str(made_up.FIRST_SUBJECT)[:6] not in words
+
+
+def test_counts_of_groups_do_not_add_up_to_a_withheld_number_of_test_rows():
+    def group() -> dict:
+        return {"rows": "50", "positives": "25", "auroc": {"value": 0.7}}
+
+    for texts, counts in (
+        ({}, ("50", "25")),
+        ({"rows_test": "100", "positives_test": "50"}, ("50", "25")),
+        ({"rows_test": "100", "positives_test": "< 11"}, ("50", WITHHELD)),
+        ({"rows_test": WITHHELD, "positives_test": WITHHELD}, (WITHHELD, WITHHELD)),
+    ):
+        groups = [group(), group()]
+        withhold_in_groups(groups, texts)
+        assert [(one["rows"], one["positives"]) for one in groups] == [counts, counts]
+        assert groups[0]["auroc"] == {"value": 0.7}
 
 
 def test_page_lists_coverage_and_errors_that_are_worse_than_stated(page):
