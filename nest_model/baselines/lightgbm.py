@@ -142,7 +142,7 @@ def run(
     write_scores(
         predictions, table, name, predictions_of(model.boosters, features, table.task), model.classes
     )
-    metrics = evaluate(predictions)
+    metrics = table.without_withheld_counts(evaluate(predictions))
     important_columns = importance(model.boosters, description["columns"])
     remove_outputs(out / "not_trainable.json")
     content = {

@@ -149,7 +149,7 @@ def _fit_and_score(task: _Task, name: str, predictions: Path) -> dict[str, Any]:
     return {
         "chosen": fit_or_reason.settings,
         "validation": fit_or_reason.validation,
-        "test": evaluate(predictions),
+        "test": task.labels.without_withheld_counts(evaluate(predictions)),
     }
 
 

@@ -299,7 +299,7 @@ def _write_predictions(
 ) -> dict[str, Any]:
     """Write a model's predictions for every row and its test metrics beside them; return the metrics."""
     write_scores(predictions, table, model, probability)
-    metrics = evaluate(predictions)
+    metrics = table.without_withheld_counts(evaluate(predictions))
     write_json(predictions.parent / "metrics.json", metrics)
     return metrics
 

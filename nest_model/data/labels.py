@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,6 +73,13 @@ class Labels:
         if self.withheld & {*(splits or ("rows",))}:
             return WITHHELD
         return suppress_count(int(np.isin(self.split, splits).sum()) if splits else len(self))
+
+    def without_withheld_counts(self, scores: dict[str, Any]) -> dict[str, Any]:
+        """Return what `evaluate` says of the test rows, without their counts where those are not shown."""
+        if "test" not in self.withheld:
+            return scores
+        hidden = {"rows": WITHHELD, "patients": WITHHELD, "positives": WITHHELD, "prevalence": None}
+        return scores | {name: value for name, value in hidden.items() if name in scores}
 
     def __len__(self) -> int:
         return len(self.subject_id)

@@ -187,7 +187,9 @@ def test_the_same_run_again_gives_the_same_bytes(world, pretrained_model, finish
             assert file.read_bytes() == second_file.read_bytes(), file.name
 
 
-def test_the_card_withholds_the_rows_that_the_attrition_of_the_cohort_does(world, pretrained_model, tmp_path):
+def test_card_and_scores_withhold_the_rows_that_the_attrition_of_the_cohort_does(
+    world, pretrained_model, tmp_path
+):
     labels = Path(shutil.copy(world.labels, tmp_path / "labels.parquet"))
     rows = len(Labels.read(labels))
     steps = [AttritionStep("all", rows + 5, rows + 5, 0), AttritionStep("alive", rows, rows, 5)]
@@ -195,6 +197,9 @@ def test_the_card_withholds_the_rows_that_the_attrition_of_the_cohort_does(world
     tune(world, pretrained_model, tmp_path, labels=labels, epochs=1)
     card = (tmp_path / "model" / "README.md").read_text()
     assert [card.count(f"- {split} rows: {WITHHELD}\n") for split in SPLITS] == [1, 1, 1]
+    metrics = json.loads((tmp_path / "report" / "metrics.json").read_text())
+    assert {metrics[name] for name in ("rows", "patients", "positives")} == {WITHHELD}
+    assert metrics["prevalence"] is None
 
 
 def test_every_pass_over_the_rows_reports_complete_progress(world, pretrained_model, tmp_path):
