@@ -44,7 +44,7 @@ from nest_model.training.not_trainable import write_not_trainable
 from nest_model.training.seeds import finished_metrics, run_record
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import remove_outputs, write_json, write_text
-from schemas.suppress import SMALLEST_SHOWN, is_small
+from schemas.suppress import SMALLEST_SHOWN, WITHHELD, is_small
 from schemas.tables.labels import WITHOUT_CLASSES, Task
 
 CountFeatures = Literal["plain", "windows"]
@@ -245,6 +245,12 @@ _OF_FEW_LABELS = (
 )
 
 
+_WITH_COUNTS = (
+    "- the model's file counts the training rows, whose number is withheld: give it to nobody who may not see the "
+    "tables"
+)
+
+
 def _readme(config: dict[str, Any], task: Task) -> str:
     validation = {name: value for name, value in config["validation"].items() if value is not None}
     by_loss = task.label_type in WITHOUT_CLASSES
@@ -269,7 +275,13 @@ def _readme(config: dict[str, Any], task: Task) -> str:
             f"{', labelled or not' if of_share else ''}",
             f"- {'' if by_loss else classes}boosters: {len(config['boosters'])}",
             f"- rows: training {config['training_rows']}, validation {config['validation_rows']}",
-            *([_OF_FEW_LABELS] if of_share else []),
+            *(
+                [_OF_FEW_LABELS]
+                if of_share
+                else [_WITH_COUNTS]
+                if config["training_rows"] == WITHHELD
+                else []
+            ),
             f"- grid point: {json.dumps(config['grid_point'])}, {best}",
             f"- validation: {', '.join(f'{name} {value:.4g}' for name, value in validation.items())}",
             f"- seed {config['seed']}, vocabulary sha256 `{config['vocab_sha256']}`\n",

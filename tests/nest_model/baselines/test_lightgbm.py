@@ -26,6 +26,7 @@ from schemas.cards import ShardCard
 from schemas.contract import read_table, write_table
 from schemas.errors import NestError
 from schemas.io.outputs import MARK
+from schemas.tables.attrition import AttritionStep, attrition_csv
 from schemas.tables.labels import Features, labels_schema
 from schemas.tables.seqset import SEQSET
 from schemas.tables.vocab import SPECIALS, VOCAB, content_sha256
@@ -377,6 +378,24 @@ def test_the_same_seed_gives_the_same_bytes(folder):
     first, second = fit(folder, "first"), fit(folder, "again")
     for name in ("model.txt", "predictions.parquet", "config.json", "README.md", "metrics.json"):
         assert (first / name).read_bytes() == (second / name).read_bytes()
+
+
+def test_numbers_of_rows_that_the_attrition_withholds_are_not_written_and_the_model_file_is_warned_of(folder):
+    folder, tokens = folder
+    write_labels(folder, [5 in row for row in tokens], "bool", ("false", "true"), SPLIT)
+    rows = len(tokens)
+    shown = fit(folder, "shown")
+    steps = [AttritionStep("all", rows + 5, rows + 5, 0), AttritionStep("alive", rows, rows, 5)]
+    (folder / "attrition.csv").write_text(attrition_csv(steps))
+    withheld = fit(folder, "withheld")
+    (folder / "attrition.csv").unlink()
+
+    assert "- rows: training withheld, validation withheld" in (withheld / "README.md").read_text()
+    assert "give it to nobody" in (withheld / "README.md").read_text()
+    assert "give it to nobody" not in (shown / "README.md").read_text()
+    scores = [json.loads((out / "metrics.json").read_text())["test"] for out in (shown, withheld)]
+    assert [isinstance(one["rows"], int) for one in scores] == [True, False]
+    assert scores[0]["auroc"] == scores[1]["auroc"]
 
 
 def test_a_class_task_has_one_booster_and_probabilities_that_sum_to_one(folder):
