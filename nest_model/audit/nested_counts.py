@@ -39,13 +39,9 @@ class NestedCounts:
             return text
         if is_inside.all():
             return ALL
-        return (
-            NEARLY_ALL
-            if text[0] == ">"
-            else MOST
-            if 2 * np.count_nonzero(is_inside) > len(is_inside)
-            else text
-        )
+        if text[0] == ">":
+            return NEARLY_ALL
+        return MOST if 2 * np.count_nonzero(is_inside) > len(is_inside) else text
 
     def _rests(self, is_inside: np.ndarray, alike: list[np.ndarray]) -> Iterator[np.ndarray]:
         """Yield what could be counted by subtraction if the count of this set were shown among those of its size."""

@@ -275,13 +275,8 @@ def _readme(config: dict[str, Any], task: Task) -> str:
             f"{', labelled or not' if of_share else ''}",
             f"- {'' if by_loss else classes}boosters: {len(config['boosters'])}",
             f"- rows: training {config['training_rows']}, validation {config['validation_rows']}",
-            *(
-                [_OF_FEW_LABELS]
-                if of_share
-                else [_WITH_COUNTS]
-                if config["training_rows"] == WITHHELD
-                else []
-            ),
+            *([_OF_FEW_LABELS] if of_share else []),
+            *([_WITH_COUNTS] if config["training_rows"] == WITHHELD and not of_share else []),
             f"- grid point: {json.dumps(config['grid_point'])}, {best}",
             f"- validation: {', '.join(f'{name} {value:.4g}' for name, value in validation.items())}",
             f"- seed {config['seed']}, vocabulary sha256 `{config['vocab_sha256']}`\n",

@@ -91,10 +91,8 @@ def run(
             file = earlier_predictions(predictions, model)
             write_scores(file, table, model, probability)
             result |= {f"earlier_{model}_{name}": value for name, value in headline(evaluate(file)).items()}
-    schema, metadata = (
-        labels_schema("bool"),
-        {"task": table.task.model_dump_json(), PART_KEY: "earlier patients"},
-    )
+    schema = labels_schema("bool")
+    metadata = {"task": table.task.model_dump_json(), PART_KEY: "earlier patients"}
     rows = read_table(labels, schema).take(remaining)
     write_table(rows, out / EARLIER_LABELS, schema, made_by="temporal", metadata=metadata)
     write_json(out / "temporal.json", {"earlier": earlier})

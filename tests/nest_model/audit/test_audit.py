@@ -19,11 +19,11 @@ from nest_model.training.telemetry import NullTelemetry
 from schemas.contract import write_table
 from schemas.errors import ContractError
 from schemas.suppress import SMALLEST_SHOWN
-from schemas.tables.attrition import AttritionStep, attrition_csv
 from schemas.tables.labels import labels_schema
 from schemas.tables.leak_audit import LeakAudit
 from tests.silent_faults.leaky_world import Stay, write_leaky_hospital
 from tests.support.attacker import Attacker
+from tests.support.attrition import write_attrition
 from tests.support.factories.shards import DAY_US
 
 
@@ -112,8 +112,7 @@ def test_counts_that_the_attrition_withholds_are_in_no_sentence_of_an_audit(tmp_
     rows = len(labels)
     scored = int((labels.split != "test").sum())
     with_counts = run_audit(tmp_path)
-    steps = [AttritionStep("all", rows + 5, rows + 5, 0), AttritionStep("alive", rows, rows, 5)]
-    (tmp_path / "attrition.csv").write_text(attrition_csv(steps))
+    write_attrition(tmp_path, rows, dropped=5)
     without_counts = run_audit(tmp_path)
 
     assert f"Of {rows} predictions" in with_counts.proofs[0].message

@@ -26,10 +26,10 @@ from schemas.cards import ShardCard
 from schemas.contract import read_table, write_table
 from schemas.errors import NestError
 from schemas.io.outputs import MARK
-from schemas.tables.attrition import AttritionStep, attrition_csv
 from schemas.tables.labels import Features, labels_schema
 from schemas.tables.seqset import SEQSET
 from schemas.tables.vocab import SPECIALS, VOCAB, content_sha256
+from tests.support.attrition import write_attrition
 from tests.support.factories import predictions as made_up
 
 DAY_US = 24 * 3600 * 10**6
@@ -385,8 +385,7 @@ def test_numbers_of_rows_that_the_attrition_withholds_are_not_written_and_the_mo
     write_labels(folder, [5 in row for row in tokens], "bool", ("false", "true"), SPLIT)
     rows = len(tokens)
     shown = fit(folder, "shown")
-    steps = [AttritionStep("all", rows + 5, rows + 5, 0), AttritionStep("alive", rows, rows, 5)]
-    (folder / "attrition.csv").write_text(attrition_csv(steps))
+    write_attrition(folder, rows, dropped=5)
     withheld = fit(folder, "withheld")
     (folder / "attrition.csv").unlink()
 

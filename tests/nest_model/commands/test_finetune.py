@@ -26,8 +26,8 @@ from schemas.errors import NestError
 from schemas.io.outputs import MARK
 from schemas.io.seal import sealed, unsealed
 from schemas.suppress import WITHHELD
-from schemas.tables.attrition import AttritionStep, attrition_csv
 from schemas.tables.events import SPLITS
+from tests.support.attrition import write_attrition
 from tests.support.factories.world import (
     StopAfter,
     World,
@@ -192,8 +192,7 @@ def test_card_and_scores_withhold_the_rows_that_the_attrition_of_the_cohort_does
 ):
     labels = Path(shutil.copy(world.labels, tmp_path / "labels.parquet"))
     rows = len(Labels.read(labels))
-    steps = [AttritionStep("all", rows + 5, rows + 5, 0), AttritionStep("alive", rows, rows, 5)]
-    (tmp_path / "attrition.csv").write_text(attrition_csv(steps))
+    write_attrition(tmp_path, rows, dropped=5)
     tune(world, pretrained_model, tmp_path, labels=labels, epochs=1)
     card = (tmp_path / "model" / "README.md").read_text()
     assert [card.count(f"- {split} rows: {WITHHELD}\n") for split in SPLITS] == [1, 1, 1]

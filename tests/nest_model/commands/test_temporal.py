@@ -10,11 +10,13 @@ import pytest
 
 from nest_model.baselines import lightgbm
 from nest_model.commands import temporal
-from nest_model.data.predictions import earlier_predictions, read_predictions
+from nest_model.data.labels import Labels
+from nest_model.data.predictions import EARLIER_LABELS, earlier_predictions, read_predictions
 from nest_model.training.device import launch_fabric
 from nest_model.training.recipe import PRETRAINING
 from nest_model.training.telemetry import Telemetry
 from schemas.contract import write_table
+from schemas.suppress import WITHHELD
 from schemas.tables.subject_years import SUBJECT_YEARS
 from tests.support.factories.world import World, make_world, pretrain_small, runtime
 
@@ -83,6 +85,10 @@ def with_flipped_labels(world: World, path: Path, *, later: bool) -> Path:
 
 def test_labels_of_later_patients_change_nothing(world, tmp_path):
     assert run(world, tmp_path / "a") == {"earlier": [EARLY]}
+    earlier_labels = Labels.read(tmp_path / "a" / EARLIER_LABELS)
+    assert earlier_labels.shown_rows("train") == WITHHELD, (
+        "a reader could subtract them from those of all years"
+    )
     run(world, tmp_path / "b", labels=with_flipped_labels(world, tmp_path / "later.parquet", later=True))
     run(world, tmp_path / "c", labels=with_flipped_labels(world, tmp_path / "earlier.parquet", later=False))
     for model in temporal.MODELS:

@@ -6,9 +6,9 @@ import pytest
 from nest_model.data.labels import PART_KEY, Labels
 from schemas.contract import write_table
 from schemas.suppress import WITHHELD, disclosing
-from schemas.tables.attrition import AttritionStep, attrition_csv
 from schemas.tables.labels import labels_schema, read_task
 from tests.silent_faults.leaky_world import write_leaky_hospital
+from tests.support.attrition import write_attrition
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +20,7 @@ def folder(tmp_path_factory):
 
 def read_beside_attrition(folder, dropped: int) -> Labels:
     """Read the labels beside an attrition that drops so many patients, each with one stay."""
-    rows = len(Labels.read(folder / "labels.parquet"))
-    steps = [
-        AttritionStep("all", rows + dropped, rows + dropped, 0),
-        AttritionStep("alive", rows, rows, dropped),
-    ]
-    (folder / "attrition.csv").write_text(attrition_csv(steps))
+    write_attrition(folder, len(Labels.read(folder / "labels.parquet")), dropped=dropped)
     return Labels.read(folder / "labels.parquet")
 
 

@@ -1,10 +1,15 @@
 """From how many labelled patients on a model beats counting, in words."""
 
+import numpy as np
 import pytest
 
-from nest_model.evidence.few_labels import points_of_curve, sentence, trees_beside
+from nest_model.data.labels import Labels
+from nest_model.evidence.few_labels import labelled_counts, points_of_curve, sentence, trees_beside
 from nest_model.evidence.rows import rows_by_name
+from schemas.suppress import WITHHELD
+from tests.silent_faults.leaky_world import write_leaky_hospital
 
+HIDDEN = {"subjects_train": WITHHELD, "rows_train": WITHHELD}
 SHARES = (0.05, 0.25, 1.0)
 SURE, UNSURE, WORSE, ABSENT = (0.1, 0.05), (0.1, -0.05), (-0.1, -0.2), (None, None)
 
@@ -83,3 +88,13 @@ def test_each_encoder_of_the_curve_stands_beside_trees_on_as_many_labels():
     }
     assert trees_beside([rows["nest"], rows["lightgbm"]]) == {}, "there is no curve"
     assert points_of_curve([rows["nest"], rows["lightgbm"]]) == []
+
+
+@pytest.mark.parametrize(("texts", "counts"), [({}, ["> 89", "100"]), (HIDDEN, ["nearly all", WITHHELD])])
+def test_a_share_of_nearly_all_does_not_reveal_a_number_that_the_page_withholds(tmp_path, texts, counts):
+    write_leaky_hospital(tmp_path, lambda stay: None)
+    labels = Labels.read(tmp_path / "labels.parquet")
+    labels = labels.take(np.flatnonzero(labels.split == "train")[:100])
+    lines = labelled_counts(labels, {0.5: labels.subject_id[:97]}, texts)
+    assert [line["patients"] for line in lines] == counts
+    assert [line["rows"] for line in lines] == counts
