@@ -46,11 +46,11 @@ def labelled_counts(
     train = labels.subject_id[labels.split == "train"]
     patients = np.unique(train)
     keys = {"patients": "subjects_train", "rows": "rows_train"}
+    members = {"patients": patients, "rows": train}
     counts = {
         name: NestedCounts(subject_id, is_total_shown=texts_of_all.get(keys[name]) != WITHHELD)
-        for name, subject_id in (("patients", patients), ("rows", train))
+        for name, subject_id in members.items()
     }
-    members = {"patients": patients, "rows": train}
     lines: list[dict[str, Any]] = []
     for share, subjects in sorted(patients_of_share.items()):
         line = {
