@@ -6,9 +6,11 @@ interval of Fischetti and Salazar-González (2001), "Solving the cell suppressio
 constraints", Management Science 47(7). `tests/support/attacker.py` implements that reader as a linear programme.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 SMALLEST_SHOWN = 11
 SMALL = f"< {SMALLEST_SHOWN}"
@@ -107,3 +109,23 @@ def suppress_parts(parts: Mapping[str, int]) -> dict[str, str]:
 def suppress_share(count: int, of: int) -> str:
     """Return a count's share of `of` in per cent, or a dash if the count itself must be suppressed."""
     return f"{count / of:.2%}" if of and suppress_count(count, of) == f"{count:,}" else "–"
+
+
+def shown_fraction(value: float) -> float:
+    """Return a fraction with four significant digits, and a whole number as it is.
+
+    All digits of a fraction would tell what it is a fraction of: of 37 patients, where their number is withheld.
+    """
+    return float(value) if float(value).is_integer() else float(f"{value:.4g}")
+
+
+def shown_numbers(content: Any) -> Any:
+    """Return the content of a page as it may leave the data folder: fractions as `shown_fraction`, unless disclosed."""
+    if is_disclosing():
+        return content
+    if isinstance(content, Mapping):
+        return {name: shown_numbers(value) for name, value in content.items()}
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        return [shown_numbers(value) for value in content]
+    is_fraction = isinstance(content, float) and math.isfinite(content)
+    return shown_fraction(content) if is_fraction else content

@@ -17,6 +17,7 @@ from schemas.cards import StepCard
 from schemas.io.verify import verified
 from schemas.markdown import markdown_table, without_front_matter
 from schemas.settings import Settings
+from schemas.suppress import shown_fraction
 
 RESEARCH_TEAM = ["team:research"]
 TRAINING = {TRAINING_TAG: "torch"}
@@ -105,18 +106,13 @@ def comparison_metadata(page: ModuleType, out: Path) -> dict[str, Any]:
 def metrics_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
     """Return a model's metrics as metadata, or why there is no model."""
     metadata: dict[str, dg.MetadataValue] = {
-        name: dg.MetadataValue.float(_rounded(value)) for name, value in card.metrics.items()
+        name: dg.MetadataValue.float(shown_fraction(value)) for name, value in card.metrics.items()
     }
     if card.failure:
         metadata["failure"] = dg.MetadataValue.text(card.failure)
     elif card.warnings:
         metadata["not_trainable"] = dg.MetadataValue.text(" ".join(card.warnings))
     return metadata
-
-
-def _rounded(value: float) -> float:
-    """Return a fraction rounded to four significant digits, and a whole number as it is."""
-    return float(value) if float(value).is_integer() else float(f"{value:.4g}")
 
 
 def model_folder_metadata(model: Path) -> dict[str, dg.MetadataValue]:

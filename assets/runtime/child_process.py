@@ -18,7 +18,7 @@ from assets.runtime.console import log_file
 from assets.runtime.growing_file import GrowingFile
 from schemas.errors import NestError, StoppedError
 from schemas.io.progress import METRICS_MARK, format_metrics, metrics_line, progress_line
-from schemas.suppress import is_disclosing
+from schemas.suppress import is_disclosing, shown_fraction
 
 POLL_SECONDS = 1.0
 log = logging.getLogger("nest.child")
@@ -122,7 +122,9 @@ class _MetricsTail:
 
     def _log(self, event: dict[str, Any]) -> None:
         if event["event"] == "evaluation":
-            numbers = {name: float(value) for name, value in event["metrics"].items() if value is not None}
+            numbers = {
+                name: shown_fraction(value) for name, value in event["metrics"].items() if value is not None
+            }
             self._context.log_event(
                 dg.AssetObservation(
                     self._context.asset_key, metadata={"epoch": event["epoch"] + 1, **numbers}

@@ -7,6 +7,7 @@ from nest_model.comparison.compare import compare, text
 from nest_model.comparison.run_folders import read_runs
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import write_json, write_text
+from schemas.suppress import shown_numbers
 
 
 def run(*, models: Sequence[Path], out: Path, telemetry: Telemetry) -> str:
@@ -20,6 +21,6 @@ def run(*, models: Sequence[Path], out: Path, telemetry: Telemetry) -> str:
     runs = read_runs(models)
     comparison = compare(runs)
     write_text(out / "comparison.html", render(comparison))
-    write_json(out / "metrics.json", comparison)
+    write_json(out / "metrics.json", shown_numbers(comparison))
     telemetry.write("result", metrics={})  # its numbers are in the text
     return text(comparison)

@@ -11,6 +11,7 @@ from schemas.errors import NestError
 from schemas.io.outputs import write_json, write_text
 from schemas.layout import Layout
 from schemas.near_names import near_name
+from schemas.suppress import shown_numbers
 
 
 def write_evidence(
@@ -41,7 +42,7 @@ def write_evidence(
             )
     metrics = evidence(Layout(root), [table[name] for name in rows], tasks)
     write_text(out / "report.html", render(metrics))
-    write_json(out / "metrics.json", metrics)
+    write_json(out / "metrics.json", shown_numbers(metrics))
     telemetry.result(_result_numbers(metrics))
 
 

@@ -21,6 +21,7 @@ from schemas.errors import InputError
 from schemas.io.outputs import write_json, write_text
 from schemas.near_names import near_name
 from schemas.nouns import with_noun
+from schemas.suppress import shown_numbers
 
 log = logging.getLogger("nest")
 
@@ -77,7 +78,7 @@ def run(
         "titles": {name: TITLES[name] for name in systems},
         "curves": curves,
     }
-    write_json(out / "few_shot.json", content)
+    write_json(out / "few_shot.json", shown_numbers(content))
     write_text(out / "few_shot.html", render(content))
     telemetry.result(
         {

@@ -7,6 +7,7 @@ from nest_model.report.pretraining import pretraining
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import NestError
 from schemas.io.outputs import write_json, write_text
+from schemas.suppress import shown_numbers
 
 
 def write_next_basket_report(
@@ -29,6 +30,6 @@ def write_next_basket_report(
     metrics = compare(*read_rows(folders))
     metrics["pretraining"] = pretraining(pretrained) if pretrained else None
     write_text(out / "report.html", render(metrics))
-    write_json(out / "metrics.json", metrics)
+    write_json(out / "metrics.json", shown_numbers(metrics))
     scores = {row["name"]: row["scores"]["ndcg"]["value"] for row in metrics["rows"]}
     telemetry.result({f"{name}_ndcg": value for name, value in scores.items() if value is not None})

@@ -15,7 +15,7 @@ from schemas.errors import InputError
 from schemas.io.outputs import write_json, write_text
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
-from schemas.suppress import disclosing
+from schemas.suppress import disclosing, shown_numbers
 
 if TYPE_CHECKING:
     from nest_model.data.predictions import Predictions
@@ -86,7 +86,7 @@ def _write_report(
     }
     histories = {cohort: fine_tuning_history(layout, cohort) for cohort in cohorts}
     write_text(out / "report.html", render(metrics, tasks, histories))
-    write_json(out / "metrics.json", metrics)
+    write_json(out / "metrics.json", shown_numbers(metrics))
     if telemetry:
         telemetry.result(_result_numbers(metrics))
 
@@ -148,7 +148,7 @@ def _write_cohort_report(
     }
     write_text(out / "report.html", render_cohort(metrics, task, fine_tuning_history(layout, cohort)))
     write_text(out / "tripod_ai.md", tripod_ai(layout, cohort, metrics))
-    write_json(out / "metrics.json", metrics)
+    write_json(out / "metrics.json", shown_numbers(metrics))
     if telemetry:
         telemetry.result(_result_numbers(metrics))
 

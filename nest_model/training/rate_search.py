@@ -91,7 +91,7 @@ def train(
         best = min(trials, key=lambda trial: trial.objective)
         if best.failure is not None:
             raise best.failure
-        log.info("learning rate %g is the best on the validation patients", best.recipe.learning_rate)
+        log.info("learning rate %g is the best of %d", best.recipe.learning_rate, len(trials))
         task = make_another()
         try:
             position, module = best.fit(task, runtime, states, **arguments)

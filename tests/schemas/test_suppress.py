@@ -1,12 +1,21 @@
 """Tests of suppression: an attacker who knows the rule and sees the output cannot derive a small number."""
 
+import math
 from collections import defaultdict
 from itertools import pairwise, product
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.suppress import SMALL, WITHHELD, suppress_fraction, suppress_parts, suppress_small
+from schemas.suppress import (
+    SMALL,
+    WITHHELD,
+    disclosing,
+    shown_numbers,
+    suppress_fraction,
+    suppress_parts,
+    suppress_small,
+)
 from schemas.tables.attrition import AttritionStep, attrition_csv, read_attrition, suppress_attrition
 
 
@@ -21,6 +30,21 @@ def test_fraction_withholds_the_count_and_what_it_is_of():
     assert [suppress_fraction(*fraction) for fraction in fractions] == [
         "12 of 363", "< 11 of 363", "> 352 of 363", "< 11 of < 11",
     ]  # fmt: skip
+
+
+def test_digits_of_a_fraction_do_not_say_what_it_is_a_fraction_of():
+    content = {
+        "sensitivity": 25 / 37,
+        "interval": (1 / 3, 1e-7 / 3),
+        "rows": 12345,
+        "lost": math.nan,
+        "loss": 12345.0,
+    }
+    shown = shown_numbers(content)
+    assert math.isnan(shown.pop("lost"))
+    assert shown == {"sensitivity": 0.6757, "interval": [0.3333, 3.333e-08], "rows": 12345, "loss": 12345.0}
+    with disclosing(True):
+        assert shown_numbers(content)["sensitivity"] == 25 / 37
 
 
 def test_counts_of_one_to_ten_are_suppressed_and_zero_is_not():

@@ -123,6 +123,8 @@ def test_stopped_training_is_not_recorded_and_resumes_in_the_next_run(tmp_path: 
         -1
     ].asset_observation_data.asset_observation.metadata
     assert {"val_mlm", "val_msm", "learning_rate", "padding_avoided", "memory_peak_mib"} <= set(metadata)
+    loss = metadata["val_mlm"].value
+    assert loss == float(f"{loss:.4g}")
 
 
 def test_all_yardsticks_train_an_unfrozen_nest_without_pretraining(
