@@ -52,41 +52,68 @@ def _resamples_at_a_time(columns: int) -> int:
     return max(_LEAST_RESAMPLES, _BLOCK_CELLS // max(1, columns))
 
 
+@dataclass(frozen=True)
+class Ranking:
+    """The weights of positives and negatives at the distinct scores that a positive has, highest first.
+
+    Both AUROC and AP are sums over these scores alone, so that the other rows count but need no column of their own.
+    """
+
+    true_weight: np.ndarray  # [resamples, scores] of the positives with this score or a higher one
+    false_weight: np.ndarray  # [resamples, scores] likewise of the negatives
+    tied_weight: np.ndarray  # [resamples, scores] of the negatives with just this score
+    false_total: np.ndarray  # [resamples] of all negatives
+
+    @classmethod
+    def of(cls, truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> "Ranking":
+        """Rank rows with `truth` and `score` [rows] under `weights` [resamples, rows]."""
+        order = np.argsort(-score, kind="stable")
+        ends = np.append(np.flatnonzero(np.diff(score[order])), len(score) - 1) + 1  # of each distinct score
+        starts = np.append(0, ends[:-1])
+        positives_before = np.append(0, np.cumsum(truth[order] > 0))
+        has_positive = positives_before[ends] > positives_before[starts]
+        starts, ends = starts[has_positive], ends[has_positive]
+        before = np.zeros((len(weights), len(score) + 1))  # of the rows before each place
+        np.cumsum(weights[:, order], axis=1, out=before[:, 1:])
+        true_before = np.zeros((len(weights), positives_before[-1] + 1))
+        np.cumsum(weights[:, order[truth[order] > 0]], axis=1, out=true_before[:, 1:])
+        true_weight = true_before[:, positives_before[ends]]
+        false_weight = before[:, ends] - true_weight
+        return cls(
+            true_weight,
+            false_weight,
+            tied_weight=false_weight - before[:, starts] + true_before[:, positives_before[starts]],
+            false_total=before[:, -1] - true_before[:, -1],
+        )
+
+    def auroc(self) -> np.ndarray:
+        """Return AUROC [resamples], ties counted one half; NaN where a resample lacks one of the two classes."""
+        lower_weight = self.false_total[:, None] - self.false_weight + self.tied_weight / 2
+        with np.errstate(invalid="ignore", divide="ignore"):
+            area: np.ndarray = self._mean_over_positives(lower_weight) / self.false_total
+        return area
+
+    def average_precision(self) -> np.ndarray:
+        """Return AP [resamples] without interpolation; NaN where a resample lacks one of the two classes."""
+        alarm_weight = self.true_weight + self.false_weight
+        precision = np.divide(
+            self.true_weight, alarm_weight, out=np.zeros_like(alarm_weight), where=alarm_weight > 0
+        )
+        return np.where(self.false_total > 0, self._mean_over_positives(precision), np.nan)
+
+    def _mean_over_positives(self, values: np.ndarray) -> np.ndarray:
+        """Return the mean of `values` [resamples, scores] over the positives' weights; NaN where there are none."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            steps = np.diff(self.true_weight, axis=1, prepend=0.0)
+            mean: np.ndarray = (steps * values).sum(axis=1) / steps.sum(axis=1)
+        return mean
+
+
 def weighted_auroc(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return AUROC [resamples] under weights [resamples, rows]; NaN where a resample lacks a class."""
-    return auroc_of(*weight_at_or_above(truth, score, weights))
-
-
-def auroc_of(true_weight: np.ndarray, false_weight: np.ndarray) -> np.ndarray:
-    """Return AUROC [resamples] from the weights that `weight_at_or_above` returns."""
-    width = np.diff(false_weight, axis=1, prepend=0.0)
-    height = true_weight - np.diff(true_weight, axis=1, prepend=0.0) / 2  # ties count one half
-    with np.errstate(invalid="ignore", divide="ignore"):
-        area: np.ndarray = (width * height).sum(axis=1) / (true_weight[:, -1] * false_weight[:, -1])
-    return area
+    """Return AUROC [resamples] under weights [resamples, rows]; NaN where a resample lacks one of the two classes."""
+    return Ranking.of(truth, score, weights).auroc()
 
 
 def weighted_average_precision(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return AP [resamples] without interpolation; NaN where a resample lacks one of the two classes."""
-    return average_precision_of(*weight_at_or_above(truth, score, weights))
-
-
-def average_precision_of(true_weight: np.ndarray, false_weight: np.ndarray) -> np.ndarray:
-    """Return AP [resamples] from the weights that `weight_at_or_above` returns."""
-    alarm_weight = true_weight + false_weight
-    precision = np.divide(true_weight, alarm_weight, out=np.zeros_like(alarm_weight), where=alarm_weight > 0)
-    recall_steps = np.diff(true_weight, axis=1, prepend=0.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        value = (recall_steps * precision).sum(axis=1) / true_weight[:, -1]
-    return np.where(false_weight[:, -1] > 0, value, np.nan)
-
-
-def weight_at_or_above(
-    truth: np.ndarray, score: np.ndarray, weights: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weight of positives and of negatives at or above each distinct score, highest first."""
-    order = np.argsort(-score, kind="stable")
-    last_of_ties = np.append(np.flatnonzero(np.diff(score[order])), len(score) - 1)
-    sorted_weights = weights[:, order]
-    positive = np.cumsum(sorted_weights * truth[order], axis=1)[:, last_of_ties]
-    return positive, np.cumsum(sorted_weights, axis=1)[:, last_of_ties] - positive
+    """Return AP [resamples] under weights [resamples, rows]; NaN where a resample lacks one of the two classes."""
+    return Ranking.of(truth, score, weights).average_precision()

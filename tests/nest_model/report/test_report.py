@@ -23,6 +23,7 @@ from schemas.cohort.english import in_english
 from schemas.contract import read_table, write_table
 from schemas.layout import Layout
 from schemas.rules import PRESETS, DataRules
+from schemas.suppress import shown_fraction
 from schemas.tables.leak_audit import LeakAudit, Measure, Suspect
 from schemas.tables.planted import PARTS, PLANTED
 from schemas.tables.vocab import VOCAB
@@ -535,7 +536,9 @@ def test_parts_that_were_not_planted_are_no_columns(layout, tmp_path):
     terms = np.array([[row["main"], row["history"]] for row in risks])
     probability = np.array([row["probability"] for row in risks])
     expected = LinearRegression().fit(terms, np.log(probability / (1 - probability))).coef_
-    assert [best[part]["value"] for part in ("main", "history")] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert [best[part]["value"] for part in ("main", "history")] == [
+        shown_fraction(each) for each in expected
+    ]
     assert list(best) == ["main", "history"]
     caption = page.partition("How much of each part of the planted risk")[2].partition("</table>")[0]
     assert re.findall(r"<th>([A-Z]\w+):", caption) == ["Main", "History"]

@@ -31,6 +31,7 @@ from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError, NestError
 from schemas.layout import Layout
 from schemas.seeds import read_seeds, seeds_of
+from schemas.suppress import shown_fraction
 from tests.support.factories import predictions as made_up
 from tests.support.factories.world import (
     StopAfter,
@@ -351,6 +352,11 @@ def layout(tmp_path_factory) -> Layout:
     return layout
 
 
+def written(value):
+    """Return a score as a page's `metrics.json` has it: six decimals, of them four significant digits."""
+    return shown_fraction(round(float(value), 6))
+
+
 def test_a_page_shows_means_and_deviations_over_seeds(layout, tmp_path):
     write_report(layout.root, ["mimic_mortality"], tmp_path, "default", Telemetry(tmp_path))
     metrics = json.loads((tmp_path / "metrics.json").read_text())
@@ -366,14 +372,16 @@ def test_a_page_shows_means_and_deviations_over_seeds(layout, tmp_path):
         values = [model_scores[metric].value for model_scores in scores.values()]
         samples = np.mean([model_scores[metric].samples for model_scores in scores.values()], axis=0)
         cell = task["models"]["nest"][metric]
-        assert cell["value"] == pytest.approx(np.mean(values), abs=1e-6)
-        assert cell["sd"] == pytest.approx(np.std(values, ddof=1), abs=1e-6)
-        assert [cell["low"], cell["high"]] == pytest.approx(np.nanpercentile(samples, [2.5, 97.5]), abs=1e-6)
+        assert cell["value"] == pytest.approx(written(np.mean(values)))
+        assert cell["sd"] == pytest.approx(written(np.std(values, ddof=1)), abs=1e-6)
+        assert [cell["low"], cell["high"]] == pytest.approx(
+            [written(end) for end in np.nanpercentile(samples, [2.5, 97.5])]
+        )
         difference_samples = samples - scores["lightgbm"][metric].samples
         difference = task["differences"]["lightgbm"][metric]
-        assert difference["value"] == pytest.approx(np.mean(values) - values[2], abs=2e-6)
+        assert difference["value"] == pytest.approx(written(np.mean(values) - values[2]), abs=1e-6)
         assert [difference["low"], difference["high"]] == pytest.approx(
-            np.nanpercentile(difference_samples, [2.5, 97.5]), abs=1e-6
+            [written(end) for end in np.nanpercentile(difference_samples, [2.5, 97.5])], abs=1e-6
         )
         assert "sd" not in task["models"]["lightgbm"][metric]
     assert metrics["mean_auroc"]["models"]["nest"] == task["models"]["nest"]["auroc"]
