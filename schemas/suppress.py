@@ -119,13 +119,20 @@ def shown_fraction(value: float) -> float:
     return float(value) if float(value).is_integer() else float(f"{value:.4g}")
 
 
-def shown_numbers(content: Any) -> Any:
-    """Return the content of a page as it may leave the data folder: fractions as `shown_fraction`, unless disclosed."""
+def shown_numbers(content: Any, *, exact: Collection[str] = ()) -> Any:
+    """Return the content of a page as it may leave the data folder: fractions as `shown_fraction`, unless disclosed.
+
+    Args:
+        exact: keys whose values stay as they are, such as numbers that a user chose.
+    """
     if is_disclosing():
         return content
     if isinstance(content, Mapping):
-        return {name: shown_numbers(value) for name, value in content.items()}
+        return {
+            name: value if name in exact else shown_numbers(value, exact=exact)
+            for name, value in content.items()
+        }
     if isinstance(content, Sequence) and not isinstance(content, str):
-        return [shown_numbers(value) for value in content]
+        return [shown_numbers(value, exact=exact) for value in content]
     is_fraction = isinstance(content, float) and math.isfinite(content)
     return shown_fraction(content) if is_fraction else content

@@ -51,6 +51,9 @@ COMMON: dict[str, Any] = {
     "verbosity": -1,
 }
 
+MOST_DENSE_CELLS = 1_000_000_000
+"""Up to as many cells of the training rows, a byte each, columns are dense: the same trees, mostly sooner."""
+
 GRIDS: dict[str, tuple[dict[str, Any], ...]] = {
     "bool": (
         {"learning_rate": 0.05, "num_leaves": 4, "feature_fraction": 0.3},
@@ -182,6 +185,7 @@ def labels_truth(labels: Labels, classes: tuple[str, ...]) -> np.ndarray:
 class _Data:
     """Training and validation rows, binned once; only the labels differ between boosters."""
 
+    storage: Mapping[str, Any]  # how LightGBM holds the rows, which changes no tree
     train: "lgb.Dataset"
     val: "lgb.Dataset"
     val_features: sparse.csr_matrix
@@ -201,13 +205,16 @@ class _Data:
         # a row of a class task is left out if its class has no training rows
         has_class = truth.any(axis=1) | (label_type != "class")
         train, val = (np.flatnonzero((labels.split == name) & has_class) for name in ("train", "val"))
-        train_set = lgb.Dataset(features[train], np.zeros(len(train)), params=COMMON).construct()
+        storage = {"is_enable_sparse": len(train) * features.shape[1] > MOST_DENSE_CELLS}
+        settings = COMMON | storage
+        train_set = lgb.Dataset(features[train], np.zeros(len(train)), params=settings).construct()
         val_set = lgb.Dataset(
-            features[val], np.zeros(len(val)), params=COMMON, reference=train_set
+            features[val], np.zeros(len(val)), params=settings, reference=train_set
         ).construct()
         outcomes = truth[train], truth[val], labels.subject_id[val]
         is_disclosable = label_type == "number" and is_validation_disclosable(labels)
         return cls(
+            storage,
             train_set,
             val_set,
             features[val],
@@ -231,7 +238,12 @@ class _Data:
         stop = lgb.early_stopping(self.patience, verbose=False)
         metric = _levelled_loss if self.task.label_type == "time" else None
         booster = lgb.train(
-            dict(settings), self.train, ROUNDS, valid_sets=[self.val], feval=metric, callbacks=[stop]
+            {**settings, **self.storage},
+            self.train,
+            ROUNDS,
+            valid_sets=[self.val],
+            feval=metric,
+            callbacks=[stop],
         )
         progress.advance(1)
         return booster

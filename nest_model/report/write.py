@@ -148,7 +148,7 @@ def _write_cohort_report(
     }
     write_text(out / "report.html", render_cohort(metrics, task, fine_tuning_history(layout, cohort)))
     write_text(out / "tripod_ai.md", tripod_ai(layout, cohort, metrics))
-    write_json(out / "metrics.json", shown_numbers(metrics))
+    write_json(out / "metrics.json", shown_numbers(metrics, exact=("thresholds_by_user",)))
     if telemetry:
         telemetry.result(_result_numbers(metrics))
 

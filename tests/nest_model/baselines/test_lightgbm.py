@@ -397,6 +397,24 @@ def test_numbers_of_rows_that_the_attrition_withholds_are_not_written_and_the_mo
     assert scores[0]["auroc"] == scores[1]["auroc"]
 
 
+@pytest.mark.parametrize("counts", ["plain", "windows"])
+def test_the_trees_of_dense_columns_are_those_of_sparse_ones(folder, counts, monkeypatch):
+    from nest_model.baselines import boosting
+
+    folder, tokens = folder
+    write_noisy_labels(folder, tokens)
+    dense = fit(folder, "dense", counts=counts)
+    monkeypatch.setattr(boosting, "MOST_DENSE_CELLS", 0)
+    sparse_columns = fit(folder, "sparse", counts=counts)
+
+    trees, sparse_trees = ((out / "model.txt").read_text() for out in (dense, sparse_columns))
+    assert "[is_enable_sparse: 0]" in trees
+    assert trees.replace("[is_enable_sparse: 0]", "[is_enable_sparse: 1]") == sparse_trees
+    assert (dense / "predictions.parquet").read_bytes() == (
+        sparse_columns / "predictions.parquet"
+    ).read_bytes()
+
+
 def test_a_class_task_has_one_booster_and_probabilities_that_sum_to_one(folder):
     folder, tokens = folder
     label = [TOKENS[min(row)] for row in tokens]

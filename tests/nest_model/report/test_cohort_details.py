@@ -440,13 +440,13 @@ def test_a_further_model_of_other_labels_or_without_predictions_is_refused(layou
 def test_a_second_page_of_a_cohort_counts_at_the_thresholds_of_its_own(tmp_path):
     layout = made_up.write_layout(tmp_path / "mimic", subjects=60, cohorts={COHORT: "bool"})
     own = layout.report(COHORT)
-    write_cohort_report(layout.root, COHORT, own, "default", thresholds=(0.4, 0.2))
-    with pytest.raises(InputError, match=r"counts at other thresholds; pass --thresholds 0\.2,0\.4"):
+    write_cohort_report(layout.root, COHORT, own, "default", thresholds=(0.4, 0.123456))
+    with pytest.raises(InputError, match=r"counts at other thresholds; pass --thresholds 0\.123456,0\.4"):
         write_cohort_report(layout.root, COHORT, tmp_path / "out", "default")
-    write_cohort_report(layout.root, COHORT, tmp_path / "out", "default", thresholds=(0.2, 0.4))
+    write_cohort_report(layout.root, COHORT, tmp_path / "out", "default", thresholds=(0.123456, 0.4))
     write_cohort_report(layout.root, COHORT, own, "default")
     with pytest.raises(InputError, match="leave out --thresholds"):
-        write_cohort_report(layout.root, COHORT, tmp_path / "out", "default", thresholds=(0.2, 0.4))
+        write_cohort_report(layout.root, COHORT, tmp_path / "out", "default", thresholds=(0.123456, 0.4))
 
 
 @pytest.mark.parametrize("had_thresholds", [True, False])
