@@ -15,7 +15,7 @@ from schemas.contract import read_table
 from schemas.contracts import descriptions
 from schemas.markdown import markdown_table
 from schemas.nouns import with_noun
-from schemas.suppress import disclosing, is_small, suppress_count, suppress_parts
+from schemas.suppress import disclosing, is_small, shown_fraction, suppress_count, suppress_parts
 from schemas.tables.events import KINDS, SUBJECTS
 from schemas.tables.splits import suppress_splits
 
@@ -97,7 +97,7 @@ def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
             if is_small(count):
                 suppressed_names.append(name)
     metadata |= {
-        f"share_{name}": dg.MetadataValue.float(share)
+        f"share_{name}": dg.MetadataValue.float(shown_fraction(share))
         for name, share in card.shares.items()
         if not any(count.startswith(name) for count in suppressed_names)
     }

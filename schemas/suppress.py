@@ -6,7 +6,6 @@ interval of Fischetti and Salazar-González (2001), "Solving the cell suppressio
 constraints", Management Science 47(7). `tests/support/attacker.py` implements that reader as a linear programme.
 """
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -114,25 +113,24 @@ def suppress_share(count: int, of: int) -> str:
 def shown_fraction(value: float) -> float:
     """Return a fraction with four significant digits, and a whole number as it is.
 
-    All digits of a fraction would tell what it is a fraction of: of 37 patients, where their number is withheld.
+    The more digits a fraction has, the fewer numbers can it be a fraction of, and their number may be withheld.
     """
     return float(value) if float(value).is_integer() else float(f"{value:.4g}")
 
 
-def shown_numbers(content: Any, *, exact: Collection[str] = ()) -> Any:
-    """Return the content of a page as it may leave the data folder: fractions as `shown_fraction`, unless disclosed.
+SCORE_KEYS = frozenset({"value", "low", "high", "sd"})
+"""The keys of a score in the content of a page: itself, its interval, and its deviation over seeds."""
 
-    Args:
-        exact: keys whose values stay as they are, such as numbers that a user chose.
-    """
+
+def shown_scores(content: Any) -> Any:
+    """Return the content of a page with the three decimals of each score that the page shows, unless disclosed."""
     if is_disclosing():
         return content
     if isinstance(content, Mapping):
         return {
-            name: value if name in exact else shown_numbers(value, exact=exact)
+            name: round(value, 3) if name in SCORE_KEYS and isinstance(value, float) else shown_scores(value)
             for name, value in content.items()
         }
     if isinstance(content, Sequence) and not isinstance(content, str):
-        return [shown_numbers(value, exact=exact) for value in content]
-    is_fraction = isinstance(content, float) and math.isfinite(content)
-    return shown_fraction(content) if is_fraction else content
+        return [shown_scores(value) for value in content]
+    return content

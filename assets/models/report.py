@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -23,8 +22,6 @@ from schemas.sources import sources
 LAST_STEPS = ("leak_audit", "yardsticks")
 """The steps of a cohort that only its report follows: the others lie upstream of them."""
 
-NO_TAGS: Mapping[str, str] = MappingProxyType({})
-
 
 def report_asset(source: str, cohorts: Sequence[Cohort]) -> dg.AssetsDefinition:
     """Return the asset `<source>_report` over the models of these cohorts."""
@@ -33,8 +30,9 @@ def report_asset(source: str, cohorts: Sequence[Cohort]) -> dg.AssetsDefinition:
     page_flags = {"cohorts": ",".join(names), **_titles(cohorts)}
     if thresholds := {cohort.cohort: cohort.thresholds for cohort in cohorts if cohort.thresholds}:
         page_flags["thresholds"] = json.dumps(thresholds)
-    # it scores every cohort again: the longest page begins first, so that the others are made beside it
-    return _page_asset(source, source, names, "report", page_flags, about, {"dagster/priority": "1"})
+    # It scores every cohort again. The longest page begins first, so that the others are made beside it.
+    first = {"dagster/priority": "1"}
+    return _page_asset(source, source, names, "report", page_flags, about, op_tags=first)
 
 
 def cohort_report_asset(source: str, cohort: Cohort) -> dg.AssetsDefinition:
@@ -63,7 +61,7 @@ def _page_asset(
     command: str,
     page_flags: Mapping[str, str],
     about: str,
-    op_tags: Mapping[str, str] = NO_TAGS,
+    op_tags: Mapping[str, str] | None = None,
 ) -> dg.AssetsDefinition:
     """Return the asset `<name>_report`: a page that a command of `nest_model` writes.
 

@@ -51,8 +51,11 @@ COMMON: dict[str, Any] = {
     "verbosity": -1,
 }
 
-MOST_DENSE_CELLS = 1_000_000_000
-"""Up to as many cells of the training rows, a byte each, columns are dense: the same trees, mostly sooner."""
+MOST_DENSE_CELLS = 500_000_000
+"""Columns are stored densely, a byte for each cell, if the rows have at most this many cells.
+
+The trees are the same and mostly take less time.
+"""
 
 GRIDS: dict[str, tuple[dict[str, Any], ...]] = {
     "bool": (
@@ -205,7 +208,7 @@ class _Data:
         # a row of a class task is left out if its class has no training rows
         has_class = truth.any(axis=1) | (label_type != "class")
         train, val = (np.flatnonzero((labels.split == name) & has_class) for name in ("train", "val"))
-        storage = {"is_enable_sparse": len(train) * features.shape[1] > MOST_DENSE_CELLS}
+        storage = {"is_enable_sparse": (len(train) + len(val)) * features.shape[1] > MOST_DENSE_CELLS}
         settings = COMMON | storage
         train_set = lgb.Dataset(features[train], np.zeros(len(train)), params=settings).construct()
         val_set = lgb.Dataset(

@@ -7,7 +7,7 @@ from nest_model.comparison.compare import compare, text
 from nest_model.comparison.run_folders import read_runs
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import write_json, write_text
-from schemas.suppress import shown_numbers
+from schemas.suppress import shown_scores
 
 
 def run(*, models: Sequence[Path], out: Path, telemetry: Telemetry) -> str:
@@ -19,8 +19,8 @@ def run(*, models: Sequence[Path], out: Path, telemetry: Telemetry) -> str:
     from nest_model.comparison.page import render  # matplotlib: only where it draws
 
     runs = read_runs(models)
-    comparison = compare(runs)
+    comparison = shown_scores(compare(runs))
     write_text(out / "comparison.html", render(comparison))
-    write_json(out / "metrics.json", shown_numbers(comparison))
+    write_json(out / "metrics.json", comparison)
     telemetry.write("result", metrics={})  # its numbers are in the text
     return text(comparison)

@@ -53,7 +53,7 @@ def _resamples_at_a_time(columns: int) -> int:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class WeightedRanking:
     """The weights of positives and negatives at the distinct scores that a positive has, highest first.
 
     Both AUROC and AP are sums over these scores alone, so that the other rows count but need no column of their own.
@@ -65,7 +65,7 @@ class Ranking:
     false_total: np.ndarray  # [resamples] of all negatives
 
     @classmethod
-    def of(cls, truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> "Ranking":
+    def of(cls, truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> "WeightedRanking":
         """Rank rows with `truth` and `score` [rows] under `weights` [resamples, rows]."""
         order = np.argsort(-score, kind="stable")
         ends = np.append(np.flatnonzero(np.diff(score[order])), len(score) - 1) + 1  # of each distinct score
@@ -111,9 +111,9 @@ class Ranking:
 
 def weighted_auroc(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return AUROC [resamples] under weights [resamples, rows]; NaN where a resample lacks one of the two classes."""
-    return Ranking.of(truth, score, weights).auroc()
+    return WeightedRanking.of(truth, score, weights).auroc()
 
 
 def weighted_average_precision(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return AP [resamples] under weights [resamples, rows]; NaN where a resample lacks one of the two classes."""
-    return Ranking.of(truth, score, weights).average_precision()
+    return WeightedRanking.of(truth, score, weights).average_precision()

@@ -21,7 +21,7 @@ import numpy as np
 from nest_model.data.predictions import Predictions, patients_of, read_predictions
 from nest_model.data.times import kaplan_meier
 from nest_model.evaluation import calibration, number_metrics, time_metrics
-from nest_model.evaluation.bootstrap import Ranking, Resamples
+from nest_model.evaluation.bootstrap import Resamples, WeightedRanking
 from nest_model.evaluation.cuts import Cuts, cuts_of
 from nest_model.evaluation.thresholds import thresholds_from
 from schemas.label_counts import suppress_positives
@@ -229,11 +229,14 @@ def _ranking(
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     points = {"auroc": roc_auc_score, "average_precision": average_precision_score}
-    weighted_metrics = {"auroc": Ranking.auroc, "average_precision": Ranking.average_precision}
+    weighted_metrics = {
+        "auroc": WeightedRanking.auroc,
+        "average_precision": WeightedRanking.average_precision,
+    }
     pairs = [(predictions.truth[:, k], predictions.probability[:, k]) for k in scorable]
 
     def macro(weights: np.ndarray) -> np.ndarray:
-        rankings = (Ranking.of(*pair, weights) for pair in pairs)
+        rankings = (WeightedRanking.of(*pair, weights) for pair in pairs)
         of_classes = [[weighted_metrics[name](ranking) for name in names] for ranking in rankings]
         return _mean_of_defined(np.array(of_classes)).T
 

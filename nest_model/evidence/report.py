@@ -11,7 +11,7 @@ from schemas.errors import NestError
 from schemas.io.outputs import write_json, write_text
 from schemas.layout import Layout
 from schemas.near_names import near_name
-from schemas.suppress import shown_numbers
+from schemas.suppress import shown_scores
 
 
 def write_evidence(
@@ -40,9 +40,9 @@ def write_evidence(
                 f"{root}: cohort '{name}' has no labels here{near_name(name, cohorts)}; there are labels of "
                 f"{', '.join(cohorts) or 'none'}."
             )
-    metrics = evidence(Layout(root), [table[name] for name in rows], tasks)
+    metrics = shown_scores(evidence(Layout(root), [table[name] for name in rows], tasks))
     write_text(out / "report.html", render(metrics))
-    write_json(out / "metrics.json", shown_numbers(metrics))
+    write_json(out / "metrics.json", metrics)
     telemetry.result(_result_numbers(metrics))
 
 

@@ -21,7 +21,7 @@ from schemas.errors import InputError
 from schemas.io.outputs import write_json, write_text
 from schemas.near_names import near_name
 from schemas.nouns import with_noun
-from schemas.suppress import shown_numbers
+from schemas.suppress import shown_scores
 
 log = logging.getLogger("nest")
 
@@ -76,14 +76,14 @@ def run(
         "about": table.task.about,
         "draws": draws,
         "titles": {name: TITLES[name] for name in systems},
-        "curves": curves,
+        "curves": shown_scores(curves),
     }
-    write_json(out / "few_shot.json", shown_numbers(content))
+    write_json(out / "few_shot.json", content)
     write_text(out / "few_shot.html", render(content))
     telemetry.result(
         {
             f"{name}_{shot}_auroc": cell["auroc"]["value"]
-            for name, curve in curves.items()
+            for name, curve in content["curves"].items()
             for shot, cell in curve.items()
             if cell["auroc"]["value"] is not None
         }

@@ -7,7 +7,7 @@ from nest_model.report.pretraining import pretraining
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import NestError
 from schemas.io.outputs import write_json, write_text
-from schemas.suppress import shown_numbers
+from schemas.suppress import shown_scores
 
 
 def write_next_basket_report(
@@ -27,9 +27,9 @@ def write_next_basket_report(
     folders = {path.parent.name: path.parent for path in sorted(systems.glob("*/metrics.json"))}
     if not folders:
         raise NestError(f"{systems}: no finished system; run `python -m nest_model next-basket` first.")
-    metrics = compare(*read_rows(folders))
+    metrics = shown_scores(compare(*read_rows(folders)))
     metrics["pretraining"] = pretraining(pretrained) if pretrained else None
     write_text(out / "report.html", render(metrics))
-    write_json(out / "metrics.json", shown_numbers(metrics))
+    write_json(out / "metrics.json", metrics)
     scores = {row["name"]: row["scores"]["ndcg"]["value"] for row in metrics["rows"]}
     telemetry.result({f"{name}_ndcg": value for name, value in scores.items() if value is not None})

@@ -120,8 +120,17 @@ def svg(figure: Figure, *, alt: str) -> str:
     drawing = re.sub(
         r' id="(?:figure|axes|patch|text|line2d|matplotlib\.axis|xtick|ytick|legend)_\d+"', "", drawing
     )
+    # a hundred-thousandth of a point is not seen, but tells of a curve what its heights are fractions of
+    drawing = re.sub(r'(?<= )(d|x|y)="[^"]*"', lambda place: _DECIMALS.sub(_one_decimal, place[0]), drawing)
     drawing = drawing.replace(INK, "currentColor").replace(FAINT, "var(--faint, #8c959f)")
     return drawing.replace("<svg ", f'<svg role="img" aria-label="{_attribute(alt)}" ', 1).strip()
+
+
+_DECIMALS = re.compile(r"-?\d+\.\d{2,}")
+
+
+def _one_decimal(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.1f}"
 
 
 def _lay_out(figure: Figure) -> None:

@@ -15,7 +15,7 @@ from schemas.errors import InputError
 from schemas.io.outputs import write_json, write_text
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
-from schemas.suppress import disclosing, shown_numbers
+from schemas.suppress import disclosing, shown_scores
 
 if TYPE_CHECKING:
     from nest_model.data.predictions import Predictions
@@ -84,9 +84,10 @@ def _write_report(
         "data": data_card(layout),
         "run": run_card(layout, preset),
     }
+    metrics = shown_scores(metrics)
     histories = {cohort: fine_tuning_history(layout, cohort) for cohort in cohorts}
     write_text(out / "report.html", render(metrics, tasks, histories))
-    write_json(out / "metrics.json", shown_numbers(metrics))
+    write_json(out / "metrics.json", metrics)
     if telemetry:
         telemetry.result(_result_numbers(metrics))
 
@@ -146,9 +147,10 @@ def _write_cohort_report(
         "data": {"splits": splits(layout, cohort)} if is_written(layout.subjects) else {},
         "run": run_card(layout, preset),
     }
+    metrics = shown_scores(metrics)
     write_text(out / "report.html", render_cohort(metrics, task, fine_tuning_history(layout, cohort)))
     write_text(out / "tripod_ai.md", tripod_ai(layout, cohort, metrics))
-    write_json(out / "metrics.json", shown_numbers(metrics, exact=("thresholds_by_user",)))
+    write_json(out / "metrics.json", metrics)
     if telemetry:
         telemetry.result(_result_numbers(metrics))
 

@@ -237,12 +237,13 @@ def test_card_metadata_hides_small_counts_and_the_shares_revealing_them():
         contract="seqset/2",
         flows={"DX": Flow(source_rows=1000, kept_rows=997, dropped={"NoDx": 3})},
         counts={"sets": 275, "empty_sets": 3, "sets_per_subject[1,2)": 4},
-        shares={"empty_sets": 3 / 275, "unk": 0.034},
+        shares={"empty_sets": 3 / 275, "unk": 1 / 29.1},
     )
     metadata = card_metadata(card)
     assert metadata["sets"].value == 275
     assert metadata["empty_sets"].value == "< 11"
     assert set(metadata) == {"sets", "empty_sets", "share_unk", "rows"}
+    assert metadata["share_unk"].value == 0.03436
     assert "997" not in metadata["rows"].value
     assert " 3 " not in metadata["rows"].value
 
@@ -250,6 +251,13 @@ def test_card_metadata_hides_small_counts_and_the_shares_revealing_them():
 def test_column_schema_has_the_descriptions_of_the_contract():
     columns = {column.name: column.description for column in column_schema(EVENTS).columns}
     assert columns["available_at"] == "when it could be known"
+
+
+def test_the_page_on_all_cohorts_begins_before_those_of_the_cohorts():
+    """It takes longest, and made last it would be made alone."""
+    steps = REPOSITORY.get_job("mimic_full").graph.node_defs
+    priority_by_step = {step.name: int(step.tags.get("dagster/priority", 0)) for step in steps}
+    assert priority_by_step["mimic_report"] > priority_by_step["mimic_mortality_report"]
 
 
 def test_every_scientific_check_is_blocking():

@@ -1,6 +1,5 @@
 """Tests of suppression: an attacker who knows the rule and sees the output cannot derive a small number."""
 
-import math
 from collections import defaultdict
 from itertools import pairwise, product
 
@@ -11,7 +10,7 @@ from schemas.suppress import (
     SMALL,
     WITHHELD,
     disclosing,
-    shown_numbers,
+    shown_scores,
     suppress_fraction,
     suppress_parts,
     suppress_small,
@@ -32,19 +31,16 @@ def test_fraction_withholds_the_count_and_what_it_is_of():
     ]  # fmt: skip
 
 
-def test_digits_of_a_fraction_do_not_say_what_it_is_a_fraction_of():
-    content = {
-        "sensitivity": 25 / 37,
-        "interval": (1 / 3, 1e-7 / 3),
-        "rows": 12345,
-        "lost": math.nan,
-        "loss": 12345.0,
-    }
-    shown = shown_numbers(content)
-    assert math.isnan(shown.pop("lost"))
-    assert shown == {"sensitivity": 0.6757, "interval": [0.3333, 3.333e-08], "rows": 12345, "loss": 12345.0}
+def test_a_page_has_the_decimals_of_a_score_that_it_shows_and_all_of_other_numbers():
+    scores = {"nest": {"auroc": {"value": 25 / 37, "low": 1 / 3, "high": None, "sd": 1e-7 / 3, "note": ""}}}
+    content = {"tasks": [scores], "thresholds": (0.123456,), "learning_rate": 2e-7, "days": 365.25}
+    shown = shown_scores(content)
+    assert shown["tasks"] == [
+        {"nest": {"auroc": {"value": 0.676, "low": 0.333, "high": None, "sd": 0.0, "note": ""}}}
+    ]
+    assert (shown["thresholds"], shown["learning_rate"], shown["days"]) == ([0.123456], 2e-7, 365.25)
     with disclosing(True):
-        assert shown_numbers(content)["sensitivity"] == 25 / 37
+        assert shown_scores(content) == content
 
 
 def test_counts_of_one_to_ten_are_suppressed_and_zero_is_not():

@@ -31,7 +31,7 @@ from nest_model.training.telemetry import Telemetry
 from schemas.cards import StepCard
 from schemas.errors import NestError
 from schemas.io.outputs import mark_all, write_json
-from schemas.suppress import disclosing, shown_numbers
+from schemas.suppress import disclosing, shown_scores
 from tests.support.factories.predictions import COHORTS, write_labels, write_layout, write_predictions
 
 ROWS = [rows_by_name()[name] for name in ("nest", "nest_mlm", "bert", "lightgbm")]
@@ -120,7 +120,7 @@ def test_study_of_msm_stands_beside_guesses_and_needs_no_task(tmp_path, monkeypa
     names = ",".join(row.name for row in rows)
     out = tmp_path / "out"
     assert main(["evidence", f"--root={layout.root}", f"--rows={names}", "--tasks=", f"--out={out}"]) == 0
-    assert json.loads((out / "metrics.json").read_text())["rows"] == shown_numbers(metrics["rows"])
+    assert json.loads((out / "metrics.json").read_text())["rows"] == shown_scores(metrics["rows"])
 
     page = render(metrics)
     assert 'id="objectives"' in page

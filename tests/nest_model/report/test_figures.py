@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -74,6 +75,9 @@ def test_a_figure_gives_the_same_png_and_page_svg_each_time(name):
     assert picture.startswith(b"\x89PNG")
     assert picture == figures.png(second)
     drawing = figures.svg(first, alt='what "is" seen & where')
+    coordinates = re.findall(r' (?:d|x|y)="([^"]*)"', drawing)
+    assert len(coordinates) > 5
+    assert not re.search(r"\.\d\d", " ".join(coordinates)), "digits tell what a height is a fraction of"
     assert drawing == figures.svg(second, alt='what "is" seen & where')
     root = ET.fromstring(drawing)
     assert root.get("aria-label") == 'what "is" seen & where'

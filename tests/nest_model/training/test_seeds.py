@@ -31,7 +31,6 @@ from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError, NestError
 from schemas.layout import Layout
 from schemas.seeds import read_seeds, seeds_of
-from schemas.suppress import shown_fraction
 from tests.support.factories import predictions as made_up
 from tests.support.factories.world import (
     StopAfter,
@@ -353,8 +352,8 @@ def layout(tmp_path_factory) -> Layout:
 
 
 def written(value):
-    """Return a score as a page's `metrics.json` has it: six decimals, of them four significant digits."""
-    return shown_fraction(round(float(value), 6))
+    """Return a score as a page's `metrics.json` has it."""
+    return round(float(value), 3)
 
 
 def test_a_page_shows_means_and_deviations_over_seeds(layout, tmp_path):
