@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from itertools import takewhile
 
 import polars as pl
 
@@ -26,6 +27,12 @@ _WITHOUT_A_SCORE = {
 
 MOST_VALUES = 12
 """How many values of a column a warning names where none is close to the one written."""
+
+CLASSIFICATIONS = frozenset({"icd10cm", "icd9cm", "icd10pcs", "icd9pcs", "atc"})
+"""The vocabularies whose codes say with their first characters what they are a kind of."""
+
+LEAST_START = 2
+"""How many first characters two codes of a classification share to be called near."""
 
 
 def warnings_of(
@@ -125,13 +132,20 @@ def _nearest(pattern: str, vocab: str, patients: Mapping[str, int]) -> str:
     stem = pattern.removesuffix("*")
     # the commonest slip in a number
     transpositions = [code for code in common if sorted(code) == sorted(stem)]
-    close = difflib.get_close_matches(stem, common, n=3, cutoff=0.5)
-    similar_codes = list(
-        dict.fromkeys(difflib.get_close_matches(stem, transpositions, n=3, cutoff=0) + close)
-    )[:3]
+    swapped = difflib.get_close_matches(stem, transpositions, n=3, cutoff=0)
+    # in a classification N18 and N19 are near N17, and I10 and C17 are not
+    kin = [code for code in common if _common_start(code, stem) >= LEAST_START and vocab in CLASSIFICATIONS]
+    kin.sort(key=lambda code: (-_common_start(code, stem), -patients[code], code))
+    close = kin or difflib.get_close_matches(stem, common, n=3, cutoff=0.5)
+    similar_codes = list(dict.fromkeys(swapped + close))[:3]
     if similar_codes:
         return f"; the nearest that exist are {', '.join(similar_codes)}"
     return f"; the data hold no similar {vocab} code with at least {SMALLEST_SHOWN} patients"
+
+
+def _common_start(code: str, stem: str) -> int:
+    """Return how many first characters two codes share."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(code, stem, strict=False)))
 
 
 def _uncovered_windows(cohort: Cohort, labels: CohortLabels) -> list[str]:

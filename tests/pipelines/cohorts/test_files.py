@@ -215,6 +215,12 @@ def test_code_with_two_digits_swapped_is_the_first_suggested():
     assert _nearest("50192", "itemid", patients) == "; the nearest that exist are 50912, 51492, 50952"
 
 
+def test_codes_near_an_absent_category_are_those_that_begin_alike():
+    patients = {"I10": 90, "C17": 80, "N170": 5, "N19": 20, "N182": 40, "N390": 70, "N401": 30}
+    assert _nearest("N17*", "icd10cm", patients) == "; the nearest that exist are N182, N19"
+    assert _nearest("N71*", "icd10cm", patients).startswith("; the nearest that exist are")
+
+
 def test_empty_cohort_writes_labels_and_warns_not_trainable(layout):
     card = write_labels(mimic("readmission", ("index_alive", "{index_longer_than: 9 years}")), layout, RULES)
     labels = read_table(layout.labels("mimic_readmission"), labels_schema("bool"))
