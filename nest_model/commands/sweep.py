@@ -23,7 +23,7 @@ from nest_model.training.trainer import NotFiniteError
 from schemas.errors import InputError, NestError
 from schemas.io.outputs import claim, remove_outputs, write_json, write_text
 from schemas.markdown import markdown_table
-from schemas.suppress import SMALLEST_SHOWN
+from schemas.suppress import SMALLEST_SHOWN, shown_fraction
 from schemas.tables.labels import WITHOUT_CLASSES
 
 log = logging.getLogger("nest")
@@ -225,6 +225,7 @@ def _sweep(
     if not runs:
         raise NestError(f"{out}: the loss of no point was finite; take smaller learning rates.")
     scores = {name: run.validation[metric] for name, run in runs.items()}
+    shown = {name: shown_fraction(score) for name, score in scores.items()}
     # the first on ties
     best = (min if smaller_is_better else max)(scores, key=scores.__getitem__)
     rows = [
@@ -239,7 +240,7 @@ def _sweep(
     write_text(out / "sweep.html", render(comparison | {"points": rows}))
     best_folder = str(Path("points") / best)
     write_json(
-        out / "sweep.json", {"metric": metric, "best": best_folder, "scores": scores, "failures": failures}
+        out / "sweep.json", {"metric": metric, "best": best_folder, "scores": shown, "failures": failures}
     )
     runtime.telemetry.result({metric: scores[best]}, best=best)
     return f"{markdown_table(rows)}\n\nThe best by {metric} on validation patients: {out / best_folder}\n"
