@@ -1,5 +1,6 @@
 """Runs beside each other: what differs, and differences on the same patients."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from nest_model.comparison.run_folders import Run, short_names
 from nest_model.data.predictions import read_predictions
 from nest_model.training.recipe import PRETRAINING
 from schemas.errors import InputError
+from tests.support.decimals import assert_three_decimals
 from tests.support.factories.world import finetune_small, make_world, pretrain_small, runtime
 
 ONE_EPOCH = PRETRAINING["tiny"].with_changes(epochs=1)
@@ -44,6 +46,7 @@ def test_a_comparison_shows_settings_that_differ_and_paired_differences(root, tm
     assert text.count("| recipe.") == 1
     page = (tmp_path / "page" / "comparison.html").read_text()
     assert page.count("<svg") == 5  # three curves and two figures of intervals
+    assert_three_decimals(json.loads((tmp_path / "page" / "metrics.json").read_text()))
     tables = nest_model.compare([slow, fast])
     predictions = [
         read_predictions(root / "reports" / name / "predictions.parquet").of("test")

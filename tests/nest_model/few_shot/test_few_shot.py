@@ -9,6 +9,7 @@ import pytest
 from nest_model.__main__ import main
 from nest_model.data.labels import Labels
 from nest_model.few_shot.draws import shots
+from tests.support.decimals import assert_three_decimals
 from tests.support.factories.shards import DAY_US
 from tests.support.factories.world import (
     World,
@@ -69,6 +70,7 @@ def test_a_curve_rises_with_the_shots_and_is_written_as_page_and_table(world, pr
 
     content = json.loads((tmp_path / "out" / "few_shot.json").read_text())
     curves = content["curves"]
+    assert_three_decimals(curves)
     assert list(curves) == ["frozen", "lightgbm", "logistic"]
     assert [list(curve) for curve in curves.values()] == [["2", "8", "all"]] * 3
     assert curves["logistic"]["all"]["auroc"]["value"] > 0.99  # one token is the label

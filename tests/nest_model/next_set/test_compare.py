@@ -18,6 +18,7 @@ from nest_model.training.telemetry import NullTelemetry
 from schemas.contract import write_table
 from schemas.errors import NestError
 from schemas.tables.next_sets import NEXT_SET_SCORES
+from tests.support.decimals import assert_three_decimals
 from tests.support.factories import predictions as made_up
 
 USERS = 40
@@ -274,6 +275,7 @@ def test_report_writes_a_page_with_every_row_trial_and_the_paper_s_table(tmp_pat
     write_system(systems, "tifuknn", [np.linspace(0, 1, USERS).tolist()] * 2)
     write_system(systems, "control_no_user", [[0.1] * USERS], is_control=True)
     write_next_basket_report(systems=systems, out=tmp_path / "out", telemetry=NullTelemetry())
+    assert_three_decimals(json.loads((tmp_path / "out" / "metrics.json").read_text()))
     html = (tmp_path / "out" / "report.html").read_text()
     for words in (
         "BLEND",
