@@ -331,7 +331,7 @@ def test_finetuning_learns_class_and_list_tasks(world, pretrained_model, tmp_pat
     assert (test.probability[present, 1][:, None] > test.probability[~present, 1]).mean() > 0.95  # AUROC
 
 
-@pytest.mark.parametrize(("label_type", "rate"), [("bool", 2e-4), ("class", 3e-4), ("list", 3e-4)])
+@pytest.mark.parametrize(("label_type", "rate"), [("bool", 2e-4), ("class", 2.7e-3), ("list", 2.7e-3)])
 def test_learning_rate_depends_on_the_label_type(world, pretrained_model, tmp_path, label_type, rate):
     as_type = {"bool": bool, "class": "ab".__getitem__, "list": lambda truth: ["a"] * truth}[label_type]
     rows = [(*row[:3], as_type(row[3])) for row in rows_of(world)]
