@@ -19,8 +19,11 @@ from schemas.cohort import Cohort
 from schemas.layout import Layout
 from schemas.sources import sources
 
-LAST_STEPS = ("leak_audit", "yardsticks")
-"""The steps of a cohort that only its report follows: the others lie upstream of them."""
+STEPS_BEFORE = ("leak_audit", "nest", "lightgbm", "yardsticks")
+"""The steps of a cohort that its page waits for, each with an arrow.
+
+Models lie upstream of yardsticks; but a run of a model and the page alone orders them by no other arrow than this.
+"""
 
 
 def report_asset(source: str, cohorts: Sequence[Cohort]) -> dg.AssetsDefinition:
@@ -71,7 +74,7 @@ def _page_asset(
     @dg.asset(
         name=f"{name}_report",
         # the report also reads the tables: their contents are in `reads`, which keeps the graph readable
-        deps=[f"{cohort}_{step}" for cohort in cohorts for step in LAST_STEPS] or [f"{source}_nest"],
+        deps=[f"{cohort}_{step}" for cohort in cohorts for step in STEPS_BEFORE] or [f"{source}_nest"],
         metadata={
             ALSO_READS: [
                 f"{source}_nest",
@@ -79,7 +82,7 @@ def _page_asset(
                     f"{cohort}_{step}"
                     for cohort in cohorts
                     for step in COHORT_STEPS[:-1]
-                    if step not in LAST_STEPS
+                    if step not in STEPS_BEFORE
                 ),
             ]
         },

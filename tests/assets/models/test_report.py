@@ -1,11 +1,13 @@
-"""The pages of a source and of a cohort count at the thresholds of the cohort's file, both."""
+"""The pages of a source and of a cohort count at the thresholds of the cohort's file, and come after its models."""
 
 import json
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.execution.api import create_execution_plan
 
+from assets.definitions import defs
 from assets.models import report
 from assets.resources import Workspace
 from schemas.cards import COHORT_STEPS, StepCard
@@ -67,3 +69,12 @@ def test_page_of_a_source_leaves_out_a_cohort_whose_model_failed(
         [report.cohort_report_asset("mimic", cohorts[1])], resources=resources, raise_on_error=False
     )
     assert pages == [("report", COHORT)], "and the failed cohort's own page is refused"
+
+
+@pytest.mark.parametrize("page", ["mimic_mortality_report", "mimic_report"])
+@pytest.mark.parametrize("step", ["leak_audit", "nest", "lightgbm", "yardsticks"])
+def test_a_page_that_is_made_with_one_of_its_models_alone_comes_after_it(page: str, step: str):
+    model = f"mimic_mortality_{step}"
+    job = dg.define_asset_job("both", [model, page]).resolve(asset_graph=defs().resolve_asset_graph())
+
+    assert model in create_execution_plan(job).get_all_step_deps()[page]
