@@ -22,7 +22,8 @@ from schemas.sources import sources
 STEPS_BEFORE = ("leak_audit", "nest", "lightgbm", "yardsticks")
 """The steps of a cohort that its page waits for, each with an arrow.
 
-Models lie upstream of yardsticks; but a run of a model and the page alone orders them by no other arrow than this.
+The models lie upstream of the yardsticks, but Dagster orders a run only by the arrows between the assets it makes: a
+run of a model and the page alone needs one of its own.
 """
 
 

@@ -24,7 +24,10 @@ from schemas.suppress import disclosing
 
 RAW, UNCHANGED = "raw", "unchanged: nothing to do"
 ALSO_READS = "nest/also_reads"
-"""Metadata of an asset: what it reads beside its `deps`. All of it lies upstream of them, so the graph has no arrow."""
+"""Metadata of an asset: what it reads beside its `deps`. All of it lies upstream of them, so the graph has no arrow.
+
+A run that makes both, but nothing that lies between them, has no order for the two.
+"""
 ONLY_AFTER = "nest/only_after"
 """Metadata of an asset: those of its `deps` that it comes after and reads nothing of."""
 FAILURES_ARE_RESULTS = "nest/failures_are_results"

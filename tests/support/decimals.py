@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-from schemas.suppress import SCORE_KEYS
+SCORE_NAMES = ("value", "low", "high", "sd")  # written out: a name that the code forgets is looked for here
 
 
 def scores(content: Any) -> Iterator[float]:
     """Yield every score in the content of a page: values, bounds of intervals and deviations."""
     if isinstance(content, dict):
         for name, value in content.items():
-            if name in SCORE_KEYS and isinstance(value, float):
+            if name in SCORE_NAMES and isinstance(value, float):
                 yield value
             else:
                 yield from scores(value)
