@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,9 @@ from assets.runtime.console import Console, log_file
 from assets.runtime.instance import ENVIRONMENT_TAG, NestInstance, holder_tags, report_dead_runs, workspace_of
 from assets.runtime.materialize import errors_as_failures
 from assets.runtime.old_files import remove_old_files
-from assets.runtime.step_cache import assets_read, refuse_missing
+from assets.runtime.step_cache import ALSO_READS, assets_read, refuse_missing
 from schemas.cards import asset_of
+from schemas.errors import ContractError
 from schemas.io.lock import hold_until_exit, sole_writer
 from schemas.io.scratch import clear_scratch
 from schemas.io.urls import holds_secret, redact_url
@@ -85,6 +86,7 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                 run_assets = assets_with_sources(plan_context, execution_plan)
                 refuse_options_of_sources(workspace, run_assets)
                 refuse_missing_inputs(workspace, plan_context, run_assets)
+                refuse_reads_without_order(plan_context, run_assets)
                 os.environ[JOB_VARIABLE] = plan_context.job_name
                 is_complete = False
                 steps = Console(
@@ -196,6 +198,44 @@ def steps_to_start_from(run_assets: Mapping[str, str], graph: Any) -> dict[str, 
             step for step, name in own_steps.items() if name in reads and name not in run_assets
         )
     return dict(steps)
+
+
+def refuse_reads_without_order(plan_context: PlanOrchestrationContext, run_assets: Iterable[str]) -> None:
+    """Refuse a run that would start an asset before, or beside, another that it makes and the asset reads.
+
+    Raises:
+        ContractError: what reads what, and to make them one after the other.
+    """
+    graph = plan_context.job.get_definition().asset_layer.asset_graph
+    if pairs := reads_without_order(run_assets, graph):
+        asset, read_asset = pairs[0]
+        others = f" (and {len(pairs) - 1:,} more such pairs)" if len(pairs) > 1 else ""
+        raise ContractError(
+            f"{asset} reads {read_asset}, and this run makes both{others} but nothing that lies between them, so that "
+            f"neither would wait for the other. Materialize {read_asset} first, and {asset} in a run after it; or add "
+            "what lies between them to this run."
+        )
+
+
+def reads_without_order(run_assets: Iterable[str], graph: Any) -> list[tuple[str, str]]:
+    """Return each asset of a run with one that it reads and the run makes, if no arrows within the run join them.
+
+    Args:
+        run_assets: the assets of the run.
+        graph: Dagster's graph of all assets.
+    """
+    selection = {*run_assets}
+    upstream: dict[str, set[str]] = {}
+    pairs = []
+    for key in graph.toposorted_asset_keys:
+        if (asset := key.to_user_string()) not in selection:
+            continue
+        node = graph.get(key)
+        parents = {parent.to_user_string() for parent in node.parent_keys} & selection
+        upstream[asset] = parents.union(*(upstream[parent] for parent in parents))
+        also_reads = {*node.metadata.get(ALSO_READS, ())} & selection
+        pairs += [(asset, read_asset) for read_asset in sorted(also_reads - upstream[asset])]
+    return pairs
 
 
 def check_steps(execution_plan: ExecutionPlan) -> list[str]:

@@ -26,7 +26,7 @@ RAW, UNCHANGED = "raw", "unchanged: nothing to do"
 ALSO_READS = "nest/also_reads"
 """Metadata of an asset: what it reads beside its `deps`. All of it lies upstream of them, so the graph has no arrow.
 
-A run that makes both, but nothing that lies between them, has no order for the two.
+The executor refuses a run that makes both but nothing that lies between them, since it has no order for the two.
 """
 ONLY_AFTER = "nest/only_after"
 """Metadata of an asset: those of its `deps` that it comes after and reads nothing of."""

@@ -65,6 +65,36 @@ def test_a_run_of_a_whole_chain_starts_from_nothing(job: str):
     assert not any(executor.steps_to_start_from(run_assets, graph).values())
 
 
+@pytest.mark.parametrize(
+    ("assets", "pairs"),
+    [
+        (["mimic_nest", "mimic_report"], [("mimic_report", "mimic_nest")]),
+        (["mimic_nest", "mimic_mortality_nest", "mimic_mortality_report", "mimic_report"], []),
+        (
+            ["mimic_mortality_labels", "mimic_mortality_report"],
+            [("mimic_mortality_report", "mimic_mortality_labels")],
+        ),
+        (["mimic_mortality_labels", "mimic_mortality_nest", "mimic_mortality_report"], []),
+        (["mimic_report", "mimic_mortality_report"], []),
+        (["instacart_nest", "pcornet_report"], []),
+    ],
+    ids=lambda value: "-".join(str(part) for part in value),
+)
+def test_what_a_run_reads_without_arrows_in_the_run(assets: list[str], pairs: list[tuple[str, str]]):
+    graph = defs().resolve_asset_graph()
+
+    assert executor.reads_without_order(assets, graph) == pairs
+
+
+def test_every_job_has_an_order_for_all_that_it_reads():
+    graph, jobs = defs().resolve_asset_graph(), [job.name for job in defs().resolve_all_job_defs()]
+    assert {"mimic_full", "one_cohort_mimic_mortality", "mimic_evidence"} <= {*jobs}
+
+    for job in jobs:
+        keys = defs().resolve_job_def(job).asset_layer.executable_asset_keys
+        assert not executor.reads_without_order((key.to_user_string() for key in keys), graph), job
+
+
 @pytest.mark.long  # every day: what a run starts from, above
 def test_job_of_a_cohort_is_refused_before_its_first_step_when_there_is_no_pretrained_model(tmp_path: Path):
     layout = Layout(tmp_path / "data" / "mimic")
