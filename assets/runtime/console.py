@@ -21,6 +21,7 @@ import dagster as dg
 
 from assets.runtime.growing_file import GrowingFile
 from assets.runtime.step_cache import UNCHANGED
+from schemas.errors import StoppedError
 from schemas.io.progress import METRICS_MARK, format_seconds, is_progress
 from schemas.layout import LOGS
 from schemas.nouns import with_noun
@@ -138,6 +139,7 @@ class Console:
         self._early: dict[str, list[tuple[str, str]]] = {}  # messages of steps not yet heard to have started
         self._done: list[str] = []
         self._failed: list[str] = []
+        self._stopped: list[str] = []  # by a request, before they were done
         self._printed_done = 0  # of the steps done, those a line has named
         self._unchanged: set[str] = set()  # steps that had nothing to do again
         self._with_error: set[str] = set()  # steps of which an error was printed
@@ -172,7 +174,10 @@ class Console:
         elif event.is_step_success or event.is_step_failure:
             self._read()  # what the step said last
             self._running.pop(step, None)
-            (self._done if event.is_step_success else self._failed).append(step)
+            ended = (
+                self._done if event.is_step_success else self._stopped if was_stopped(event) else self._failed
+            )
+            ended.append(step)
             if event.is_step_failure and step not in self._with_error:
                 say(f"{self._place()} error: {step}: {error_of(event)}")
 
@@ -180,11 +185,13 @@ class Console:
         """Return what became of the steps, in one line."""
         took = format_seconds(self._clock() - self._began)
         outcome = f"{len(self._done)} of {with_noun(self._total_steps, 'step')} done in {took}"
-        if not self._failed:
+        if not self._failed and not self._stopped:
             return outcome
-        not_started = self._total_steps - len(self._done) - len(self._failed)
+        failed = f"; failed: {', '.join(self._failed)}" if self._failed else ""
+        stopped = f"; stopped by a request: {', '.join(self._stopped)}" if self._stopped else ""
+        not_started = self._total_steps - self._ended_steps()
         rest = f"; {not_started} not started, which need it or come after it" if not_started else ""
-        return f"{outcome}; failed: {', '.join(self._failed)}{rest}"
+        return f"{outcome}{failed}{stopped}{rest}"
 
     def _follow(self) -> None:
         while not self._stop.wait(1.0):
@@ -224,7 +231,10 @@ class Console:
         return ", ".join(assets)
 
     def _place(self) -> str:
-        return f"[{len(self._done) + len(self._failed)}/{self._total_steps}]"
+        return f"[{self._ended_steps()}/{self._total_steps}]"
+
+    def _ended_steps(self) -> int:
+        return len(self._done) + len(self._failed) + len(self._stopped)
 
     def _read(self) -> None:
         """Read what the steps have written since: warnings and errors are printed, of the rest the last is kept."""
@@ -256,9 +266,20 @@ class Console:
 
 def error_of(event: dg.DagsterEvent) -> str:
     """Return the message of a failure: the innermost error's, without its traceback."""
+    error = _innermost_error(event)
+    message = (error.message if error else event.message or "").strip()
+    return "stopped before it was done" if message.endswith(_INTERRUPTED) else message
+
+
+def was_stopped(event: dg.DagsterEvent) -> bool:
+    """Return whether a step ended because the run, or the step, was asked to stop."""
+    error = _innermost_error(event)
+    return error is not None and error.cls_name in (_INTERRUPTED, StoppedError.__name__)
+
+
+def _innermost_error(event: dg.DagsterEvent) -> Any:
     data: Any = event.event_specific_data
     error = getattr(data, "error", None)
     while error is not None and error.cause is not None:
         error = error.cause
-    message = (error.message if error else event.message or "").strip()
-    return "stopped before it was done" if message.endswith(_INTERRUPTED) else message
+    return error

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 
-from assets.runtime.console import Console, _RunningStep, console, error_of, log_file, say
+from assets.runtime.console import Console, _RunningStep, console, error_of, log_file, say, was_stopped
 from assets.runtime.materialize import errors_as_failures
 from assets.runtime.step_cache import UNCHANGED
-from schemas.errors import NestError
+from schemas.errors import NestError, StoppedError
 from schemas.io.progress import METRICS_MARK, progress_line
 from tests.support.commands import run
 
@@ -111,9 +111,39 @@ def test_step_that_said_nothing_yet_says_for_how_long_it_runs(seconds, words):
 
 
 def test_interruption_is_said_in_words():
-    error = SimpleNamespace(message="dagster._core.errors.DagsterExecutionInterruptedError\n", cause=None)
+    error = SimpleNamespace(
+        message="dagster._core.errors.DagsterExecutionInterruptedError\n",
+        cls_name="DagsterExecutionInterruptedError",
+        cause=None,
+    )
     event = SimpleNamespace(event_specific_data=SimpleNamespace(error=error), message="")
     assert error_of(event) == "stopped before it was done"
+    assert was_stopped(event)
+
+
+@dg.op
+def mimic_mortality_nest() -> None:
+    with errors_as_failures():
+        raise StoppedError("stopped at epoch 2, step 4 of 228; the state is saved.")
+
+
+def test_a_step_that_was_asked_to_stop_has_not_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    @dg.job
+    def one_step() -> None:
+        mimic_mortality_nest()
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = one_step.execute_in_process(instance=instance, raise_on_error=False)
+    steps = Console(tmp_path / "run.log", 2)
+    for event in result.all_events:
+        steps.handle(event)
+
+    assert "[1/2] error: mimic_mortality_nest: stopped at epoch 2" in capsys.readouterr().err
+    assert re.fullmatch(
+        r"0 of 2 steps done in .*; stopped by a request: mimic_mortality_nest; 1 not started, which need it or come "
+        r"after it",
+        steps.summary(),
+    )
 
 
 @pytest.mark.long  # every day a faulty row is one error: tests/system/test_privacy.py
