@@ -28,7 +28,7 @@ from assets.resources import Workspace, has_gpu
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import with_clear_errors
-from assets.runtime.step_cache import ALSO_READS, ONLY_AFTER, cached_step, step_key
+from assets.runtime.step_cache import ALSO_READS, MAY_READ, ONLY_AFTER, cached_step, step_key
 from nest_model.evidence.rows import (
     EvidenceAssets,
     EvidenceRow,
@@ -322,6 +322,9 @@ def page_asset(
     @dg.asset(
         name=f"{source}_evidence_page",  # the job has the name without `_page`
         deps=sorted({*pretrainings, *cells, *removals}),
+        metadata={
+            MAY_READ: [*(f"{source}_{table}" for table in TABLES), *(f"{task}_labels" for task in tasks)]
+        },
         group_name=f"{source}_evidence_page",
         kinds={"html"},
         code_version=code_version("nest_model.evidence.report", *encoders, entry_point=COMMAND_LINE),

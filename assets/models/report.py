@@ -13,7 +13,7 @@ from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.experiments import cards_of
 from assets.runtime.materialize import with_clear_errors
-from assets.runtime.step_cache import ALSO_READS, cached_step, input_contents
+from assets.runtime.step_cache import ALSO_READS, MAY_READ, ONLY_AFTER, cached_step, input_contents
 from schemas.cards import COHORT_STEPS, StepCard
 from schemas.cohort import Cohort
 from schemas.layout import Layout
@@ -71,12 +71,17 @@ def _page_asset(
 
     The page over several cohorts leaves out those that have not all their models yet.
     """
+    names_of_codes = [f"{source}_code_names"] if "code_names" in sources()[source].tables else []
 
     @dg.asset(
         name=f"{name}_report",
         # the report also reads the tables: their contents are in `reads`, which keeps the graph readable
-        deps=[f"{cohort}_{step}" for cohort in cohorts for step in STEPS_BEFORE] or [f"{source}_nest"],
+        deps=[
+            *([f"{cohort}_{step}" for cohort in cohorts for step in STEPS_BEFORE] or [f"{source}_nest"]),
+            *names_of_codes,
+        ],
         metadata={
+            ONLY_AFTER: names_of_codes,  # of all tables the one that no other of its inputs comes after
             ALSO_READS: [
                 f"{source}_nest",
                 *(
@@ -85,7 +90,8 @@ def _page_asset(
                     for step in COHORT_STEPS[:-1]
                     if step not in STEPS_BEFORE
                 ),
-            ]
+            ],
+            MAY_READ: [f"{source}_{step}" for step in _source_steps(source)],
         },
         group_name=f"{source}_report",
         kinds={"html"},
@@ -142,5 +148,8 @@ def _is_made(layout: Layout, step: str) -> bool:
 
 def _finished_steps(layout: Layout, source: str) -> list[str]:
     """Return the steps of a source's tables that have a card; the page names those that have none."""
-    steps = ("raw", *sources()[source].tables)
-    return [step for step in steps if StepCard.path(layout.of_source.cards, step).exists()]
+    return [step for step in _source_steps(source) if StepCard.path(layout.of_source.cards, step).exists()]
+
+
+def _source_steps(source: str) -> tuple[str, ...]:
+    return ("raw", *sources()[source].tables)

@@ -49,7 +49,13 @@ def scoring_definitions(cohorts: Sequence[str]) -> dg.Definitions:
     )
 
 
-@dg.asset(name="mimic_new_seqset", group_name=GROUP, kinds={"polars", "parquet"}, owners=OWNERS)
+@dg.asset(
+    name="mimic_new_seqset",
+    deps=["mimic_vocab"],
+    group_name=GROUP,
+    kinds={"polars", "parquet"},
+    owners=OWNERS,
+)
 @with_clear_errors
 def new_shards(workspace: Workspace) -> dg.MaterializeResult[Any]:
     """Shards of the patients of NEST_NEW_MIMIC_DIR, under the vocabulary, cuts and drug lookup of `mimic_full`."""
@@ -77,7 +83,7 @@ def scores_asset(cohort: str) -> dg.AssetsDefinition:
 
     @dg.asset(
         name=f"{cohort}_scores",
-        deps=["mimic_new_seqset"],
+        deps=["mimic_new_seqset", f"{cohort}_nest"],
         group_name=GROUP,
         kinds={"pytorch", "parquet"},
         description=f"The last stay of each new patient, scored by {cohort}_nest; a file a day.",

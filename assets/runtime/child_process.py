@@ -108,7 +108,12 @@ class _MetricsTail:
 
     def _read_new_lines(self) -> None:
         for line in self._events.new_lines():
-            self._handle(json.loads(line))
+            try:
+                event = json.loads(line)
+            except json.JSONDecodeError:  # of a process that was killed while it wrote
+                log.warning("A line of %s is no JSON and was passed over", self.file)
+                continue
+            self._handle(event)
 
     def _handle(self, event: dict[str, Any]) -> None:
         self.last[event["event"]] = event

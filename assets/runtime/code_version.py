@@ -4,7 +4,7 @@ import ast
 import hashlib
 from collections.abc import Iterator
 from functools import cache
-from importlib.util import find_spec
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -57,13 +57,15 @@ def _imports(module: str) -> tuple[str, ...]:
     """Return the names of this repository that a module imports, and the package the module lies in."""
     if (file := _file(module)) is None:  # not a module: a function, for example
         return ()
-    package = module.rpartition(".")[0]
-    names = [package] if package else []
+    parent = module.rpartition(".")[0]
+    package = module if file.name == "__init__.py" else parent
+    names = [parent] if parent else []
     for node in _statements(ast.parse(file.read_bytes()).body):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.ImportFrom):
+            origin = resolve_name("." * node.level + (node.module or ""), package)
+            names += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
     return tuple(name for name in names if name.split(".")[0] in (*ROOMS, module.split(".")[0]))
 
 

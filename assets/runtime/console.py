@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError
 
 from assets.runtime.growing_file import GrowingFile
 from assets.runtime.step_cache import UNCHANGED
@@ -32,7 +33,7 @@ STALE_SECONDS = 45.0
 """Age after which a step's last message is shown with its age."""
 FEW_STEPS = 3
 """A run of no more steps shows all their messages, not only where it is."""
-_INTERRUPTED = "DagsterExecutionInterruptedError"
+_INTERRUPTED = DagsterExecutionInterruptedError.__name__
 """What Ctrl-C or a request to end raises in a step, and in the run; it has no message."""
 EVENT = "EVENT"
 """The level of Dagster's own events in the file."""
@@ -137,9 +138,9 @@ class Console:
         self._checks = frozenset(checks)  # those of the steps that are asset checks
         self._running: dict[str, _RunningStep] = {}
         self._early: dict[str, list[tuple[str, str]]] = {}  # messages of steps not yet heard to have started
-        self._done: list[str] = []
-        self._failed: list[str] = []
-        self._stopped: list[str] = []  # by a request, before they were done
+        self._done_steps: list[str] = []
+        self._failed_steps: list[str] = []
+        self._stopped_steps: list[str] = []  # by a request, before they were done
         self._printed_done = 0  # of the steps done, those a line has named
         self._unchanged: set[str] = set()  # steps that had nothing to do again
         self._with_error: set[str] = set()  # steps of which an error was printed
@@ -149,7 +150,7 @@ class Console:
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def __enter__(self) -> Self:
-        say(f"{self._total_steps} step{'s' * (self._total_steps > 1)}; every message: {self._file}")
+        say(f"{with_noun(self._total_steps, 'step')}; every message: {self._file}")
         self._thread.start()
         return self
 
@@ -174,24 +175,31 @@ class Console:
         elif event.is_step_success or event.is_step_failure:
             self._read()  # what the step said last
             self._running.pop(step, None)
-            ended = (
-                self._done if event.is_step_success else self._stopped if was_stopped(event) else self._failed
-            )
-            ended.append(step)
-            if event.is_step_failure and step not in self._with_error:
-                say(f"{self._place()} error: {step}: {error_of(event)}")
+            if event.is_step_success:
+                self._done_steps.append(step)
+            elif was_stopped(event):
+                self._stopped_steps.append(step)
+                say(f"{self._place()} {step}: {error_of(event)}")
+            else:
+                self._failed_steps.append(step)
+                if step not in self._with_error:
+                    say(f"{self._place()} error: {step}: {error_of(event)}")
 
     def summary(self) -> str:
         """Return what became of the steps, in one line."""
         took = format_seconds(self._clock() - self._began)
-        outcome = f"{len(self._done)} of {with_noun(self._total_steps, 'step')} done in {took}"
-        if not self._failed and not self._stopped:
+        outcome = f"{len(self._done_steps)} of {with_noun(self._total_steps, 'step')} done in {took}"
+        if not self._failed_steps and not self._stopped_steps:
             return outcome
-        failed = f"; failed: {', '.join(self._failed)}" if self._failed else ""
-        stopped = f"; stopped by a request: {', '.join(self._stopped)}" if self._stopped else ""
-        not_started = self._total_steps - self._ended_steps()
-        rest = f"; {not_started} not started, which need it or come after it" if not_started else ""
-        return f"{outcome}{failed}{stopped}{rest}"
+        parts = [outcome]
+        if self._failed_steps:
+            parts.append(f"failed: {', '.join(self._failed_steps)}")
+        if self._stopped_steps:
+            parts.append(f"stopped by a request: {', '.join(self._stopped_steps)}")
+        if steps_not_started := self._total_steps - self._steps_ended():
+            reason = "" if self._stopped_steps else ", which come after what failed"
+            parts.append(f"{steps_not_started} not started{reason}")
+        return "; ".join(parts)
 
     def _follow(self) -> None:
         while not self._stop.wait(1.0):
@@ -213,14 +221,14 @@ class Console:
 
     def _print_ended(self) -> bool:
         """Name the steps done since the last line; whether there were any."""
-        new_steps = self._done[self._printed_done :]
+        new_steps = self._done_steps[self._printed_done :]
         ended_steps = self._in_short([step for step in new_steps if step not in self._unchanged])
         unchanged_steps = self._in_short([step for step in new_steps if step in self._unchanged])
         parts = [f"done: {ended_steps}"] if ended_steps else []
         parts += [f"unchanged: {unchanged_steps}"] if unchanged_steps else []
         if parts:
             say(f"{self._place()} {'; '.join(parts)}")
-        self._printed_done = len(self._done)
+        self._printed_done = len(self._done_steps)
         return bool(parts)
 
     def _in_short(self, steps: Sequence[str]) -> str:
@@ -231,10 +239,10 @@ class Console:
         return ", ".join(assets)
 
     def _place(self) -> str:
-        return f"[{self._ended_steps()}/{self._total_steps}]"
+        return f"[{self._steps_ended()}/{self._total_steps}]"
 
-    def _ended_steps(self) -> int:
-        return len(self._done) + len(self._failed) + len(self._stopped)
+    def _steps_ended(self) -> int:
+        return len(self._done_steps) + len(self._failed_steps) + len(self._stopped_steps)
 
     def _read(self) -> None:
         """Read what the steps have written since: warnings and errors are printed, of the rest the last is kept."""

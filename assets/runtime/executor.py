@@ -28,12 +28,13 @@ from assets.runtime.console import Console, log_file
 from assets.runtime.instance import ENVIRONMENT_TAG, NestInstance, holder_tags, report_dead_runs, workspace_of
 from assets.runtime.materialize import errors_as_failures
 from assets.runtime.old_files import remove_old_files
-from assets.runtime.step_cache import ALSO_READS, assets_read, refuse_missing
+from assets.runtime.step_cache import ALSO_READS, MAY_READ, assets_read, refuse_missing
 from schemas.cards import asset_of
-from schemas.errors import ContractError
+from schemas.errors import NestError
 from schemas.io.lock import hold_until_exit, sole_writer
 from schemas.io.scratch import clear_scratch
 from schemas.io.urls import holds_secret, redact_url
+from schemas.nouns import with_noun
 from schemas.settings import ELSEWHERE, SECRETS, Settings
 from schemas.sources import sources
 
@@ -79,14 +80,14 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                 clear_scratch(folder)
                 remove_old_files(instance, folder)
                 instance.add_run_tags(run_id, holder_tags(folder))
+                run_assets = assets_with_sources(plan_context, execution_plan)
+                refuse_reads_without_order(plan_context.job.get_definition(), run_assets)
                 if url := workspace.fetching.store_url:
                     plan_context.log.info(f"downloading what {redact_url(url)} holds and {folder} does not")
                     for source in sorted(sources_in_run(plan_context, execution_plan)):
                         workspace.pull(source)
-                run_assets = assets_with_sources(plan_context, execution_plan)
                 refuse_options_of_sources(workspace, run_assets)
                 refuse_missing_inputs(workspace, plan_context, run_assets)
-                refuse_reads_without_order(plan_context, run_assets)
                 os.environ[JOB_VARIABLE] = plan_context.job_name
                 is_complete = False
                 steps = Console(
@@ -107,9 +108,7 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                     if not is_complete:
                         resume = command(workspace.fetching, f".venv/bin/python -m assets.resume {run_id}")
                         plan_context.log.info(f"to resume this run: {resume}")
-                if is_complete and (
-                    place := written_to(workspace.fetching, assets_with_sources(plan_context, execution_plan))
-                ):
+                if is_complete and (place := written_to(workspace.fetching, run_assets)):
                     plan_context.log.info(place)
                 for faults in unreadable_cohort_files(plan_context):
                     plan_context.log.error(f"a cohort file cannot be read and was skipped: {faults}")
@@ -138,7 +137,7 @@ def _hold_folder(folder: Path, plan_context: PlanOrchestrationContext) -> Iterat
 
 def sources_in_run(plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> set[str]:
     """Return the sources the assets and checks of a run read."""
-    outputs = [output.properties for step in execution_plan.steps for output in step.step_outputs]
+    outputs = _outputs_of_steps(execution_plan)
     asset_keys = {output.asset_check_key.asset_key for output in outputs if output.asset_check_key}
     groups = {
         *assets_with_sources(plan_context, execution_plan).values(),
@@ -181,7 +180,7 @@ def refuse_missing_inputs(
 
 
 def steps_to_start_from(run_assets: Mapping[str, str], graph: Any) -> dict[str, set[str]]:
-    """Return, by source, the tables and the pretraining that a run reads and does not make; pages read none.
+    """Return, by source, the tables and the pretraining that a run needs and does not make; pages need none.
 
     Args:
         run_assets: the assets of the run, each with its source.
@@ -200,20 +199,19 @@ def steps_to_start_from(run_assets: Mapping[str, str], graph: Any) -> dict[str, 
     return dict(steps)
 
 
-def refuse_reads_without_order(plan_context: PlanOrchestrationContext, run_assets: Iterable[str]) -> None:
-    """Refuse a run that would start an asset before, or beside, another that it makes and the asset reads.
+def refuse_reads_without_order(job: dg.JobDefinition, run_assets: Iterable[str]) -> None:
+    """Refuse a run that makes an asset and one that it reads, where the first would not wait for the second.
 
     Raises:
-        ContractError: what reads what, and to make them one after the other.
+        NestError: what reads what, how many more there are, and to make one after the other.
     """
-    graph = plan_context.job.get_definition().asset_layer.asset_graph
-    if pairs := reads_without_order(run_assets, graph):
+    if pairs := reads_without_order(run_assets, job.asset_layer.asset_graph):
         asset, read_asset = pairs[0]
-        others = f" (and {len(pairs) - 1:,} more such pairs)" if len(pairs) > 1 else ""
-        raise ContractError(
-            f"{asset} reads {read_asset}, and this run makes both{others} but nothing that lies between them, so that "
-            f"neither would wait for the other. Materialize {read_asset} first, and {asset} in a run after it; or add "
-            "what lies between them to this run."
+        others = f" The same holds of {with_noun(len(pairs) - 1, 'more pair')}." if len(pairs) > 1 else ""
+        raise NestError(
+            f"{asset} reads {read_asset}. This run makes both but nothing that lies between them, so that the first "
+            f"would not wait for the second. Run {read_asset} first and {asset} after it, or add what lies between "
+            f"them.{others}"
         )
 
 
@@ -233,8 +231,8 @@ def reads_without_order(run_assets: Iterable[str], graph: Any) -> list[tuple[str
         node = graph.get(key)
         parents = {parent.to_user_string() for parent in node.parent_keys} & selection
         upstream[asset] = parents.union(*(upstream[parent] for parent in parents))
-        also_reads = {*node.metadata.get(ALSO_READS, ())} & selection
-        pairs += [(asset, read_asset) for read_asset in sorted(also_reads - upstream[asset])]
+        further_reads = {*node.metadata.get(ALSO_READS, ()), *node.metadata.get(MAY_READ, ())} & selection
+        pairs += [(asset, read_asset) for read_asset in sorted(further_reads - upstream[asset])]
     return pairs
 
 
@@ -251,8 +249,19 @@ def assets_with_sources(
     plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
 ) -> dict[str, str]:
     """Return the assets a run materializes, each with its source."""
-    outputs = [output.properties for step in execution_plan.steps for output in step.step_outputs]
-    return _sources(plan_context, {output.asset_key for output in outputs if output.asset_key})
+    keys = {output.asset_key for output in _outputs_of_steps(execution_plan) if output.asset_key}
+    return _sources(plan_context, keys)
+
+
+def _outputs_of_steps(execution_plan: ExecutionPlan) -> list[Any]:
+    """Return the outputs of the steps that a run executes, which may be a part of its plan."""
+    executed_steps = {*execution_plan.step_keys_to_execute}
+    return [
+        output.properties
+        for step in execution_plan.steps
+        if step.key in executed_steps
+        for output in step.step_outputs
+    ]
 
 
 def unreadable_cohort_files(plan_context: PlanOrchestrationContext) -> list[str]:

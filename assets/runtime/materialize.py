@@ -46,9 +46,14 @@ def _os_errors_as_input_errors() -> Iterator[None]:
     except OSError as error:
         if error.filename is None:  # a network error
             raise
+        advice = (
+            "Correct its path, or make it again,"
+            if isinstance(error, FileNotFoundError)
+            else "Fix its permissions or its disk"
+        )
         raise InputError(
             f"{error.filename}: cannot be read or written ({error.strerror or type(error).__name__}). "
-            "Fix its permissions or its disk and run again."
+            f"{advice} and run again."
         ) from None
 
 
@@ -64,6 +69,7 @@ def with_clear_errors(compute: Callable[Parameters, Result]) -> Callable[Paramet
     @functools.wraps(compute)
     def iterate(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Iterator[Any]:
         with errors_as_failures():
+            _apply_settings((*args, *kwargs.values()))
             yield from cast(Iterable[Any], compute(*args, **kwargs))
 
     # for a generator function, Result is an iterator

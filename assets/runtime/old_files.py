@@ -27,25 +27,29 @@ def remove_old_files(instance: dg.DagsterInstance, data_folder: Path) -> None:
 
     The log of a run that has not ended stays, and so do the pictures that an asset's page shows now.
     """
-    before = time.time() - MOST_DAYS * 86_400
-    if logs := list(_old_files(log_folder(data_folder), _LOG_NAME, before)):
-        live_run_ids = _unfinished_runs(instance)
+    oldest_time = time.time() - MOST_DAYS * 86_400
+    if logs := list(_old_files(log_folder(data_folder), _LOG_NAME, oldest_time)):
+        live_run_ids = _ids_of_live_runs(instance)
         _remove(
             path for path, run in logs if run not in live_run_ids and LINE_BEGINS.match(_first_bytes(path))
         )
     folder = picture_folder(instance)
-    if folder and (pictures := list(_old_files(folder, _PICTURE_NAME, before))):
+    if folder and (pictures := list(_old_files(folder, _PICTURE_NAME, oldest_time))):
         current = _pictures_of_pages(instance)
         _remove(
             path for path, name in pictures if name not in current and _first_bytes(path).startswith(_PNG)
         )
 
 
-def _old_files(folder: Path, name: re.Pattern[str], before: float) -> Iterator[tuple[Path, str]]:
+def _old_files(folder: Path, name: re.Pattern[str], oldest_time: float) -> Iterator[tuple[Path, str]]:
     """Yield each file of this name that was last written before a time, and what the name says."""
     with suppress(OSError):
         for path in sorted(folder.iterdir()):
-            if (match := name.fullmatch(path.name)) and path.is_file() and path.lstat().st_mtime < before:
+            if (
+                (match := name.fullmatch(path.name))
+                and path.is_file()
+                and path.lstat().st_mtime < oldest_time
+            ):
                 yield path, match[1]
 
 
@@ -61,7 +65,7 @@ def _remove(paths: Iterator[Path]) -> None:
             path.unlink()
 
 
-def _unfinished_runs(instance: dg.DagsterInstance) -> Collection[str]:
+def _ids_of_live_runs(instance: dg.DagsterInstance) -> Collection[str]:
     """Return the first eight characters of the id of each run that has not ended."""
     end_states = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
     run_filter = dg.RunsFilter(

@@ -21,7 +21,7 @@ from schemas.io.urls import redact_url
 from schemas.nouns import with_noun
 from schemas.settings import ELSEWHERE, SECRETS
 
-ENDED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+FAILED_OR_CANCELED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 
 
 def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
@@ -32,11 +32,8 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
     """
     run = broken_run(instance, run_id)
     environment = recorded_settings(run)
-    preserved_names = {
-        *environment,
-        *SECRETS,
-        *ELSEWHERE,
-    }  # the run may have failed for lack of a secret set since
+    # the run may have failed for lack of a secret that was set since
+    preserved_names = {*environment, *SECRETS, *ELSEWHERE}
     for name in [name for name in os.environ if name.startswith("NEST_") and name not in preserved_names]:
         del os.environ[name]
     os.environ.update(environment)
@@ -71,7 +68,7 @@ def broken_run(instance: dg.DagsterInstance, run_id: str | None) -> dg.DagsterRu
         )
     if run.status is dg.DagsterRunStatus.SUCCESS:
         raise NestError(f"Run {run.run_id} ({run.job_name}) succeeded; there is nothing to resume.")
-    if run.status not in ENDED:
+    if run.status not in FAILED_OR_CANCELED:
         if (host := recorded_tag(run, HOST_TAG)) != socket.gethostname():
             raise NestError(
                 f"Run {run.run_id} ({run.job_name}) was started on {host}, and only that machine can tell whether it "
@@ -96,7 +93,9 @@ def newest_broken_run(instance: dg.DagsterInstance) -> dg.DagsterRun:
             continue
         job_and_folder = run.job_name, json.loads(run.tags[ENVIRONMENT_TAG])["NEST_DATA_DIR"]
         is_local = FOLDER_TAG in run.tags and run.tags.get(HOST_TAG) == socket.gethostname()
-        is_broken = run.status in ENDED or (run.status is not dg.DagsterRunStatus.SUCCESS and is_local)
+        is_broken = run.status in FAILED_OR_CANCELED or (
+            run.status is not dg.DagsterRunStatus.SUCCESS and is_local
+        )
         if is_broken and job_and_folder not in newer:
             return run
         newer.add(job_and_folder)

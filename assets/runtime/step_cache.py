@@ -28,8 +28,10 @@ ALSO_READS = "nest/also_reads"
 
 The executor refuses a run that makes both but nothing that lies between them, since it has no order for the two.
 """
+MAY_READ = "nest/may_read"
+"""Metadata of a page: what it reads beside these two if it is there. The executor orders a run by it and no more."""
 ONLY_AFTER = "nest/only_after"
-"""Metadata of an asset: those of its `deps` that it comes after and reads nothing of."""
+"""Metadata of an asset: those of its `deps` that it comes after, but that are not in its key by themselves."""
 FAILURES_ARE_RESULTS = "nest/failures_are_results"
 """Tag of a run in which a model that fails has a card with the reason, and the steps after it go on without it."""
 WITHOUT_SPLITS = {"subjects": "people"}
@@ -50,10 +52,9 @@ def cached_step(
     """Run the running asset's step if something changed, and return its card.
 
     A step runs if its output is missing or damaged, or if one of these changed: the asset's `code_version`, the
-    settings it `reads`, the content of an asset of its source among its `deps` or
-    `ALSO_READS`. Files that another source wrote are an
-    input like any other, which the step `raw` hashes. A step has no card while it runs, so that no other step can read
-    a part of its output.
+    settings it `reads`, the content of an asset of its source among its `deps` or `ALSO_READS`. Files that another
+    source wrote are an input like any other, which the step `raw` hashes. A step has no card while it runs, so that no
+    other step can read a part of its output.
 
     Args:
         outputs: all files and folders the step writes; for the step `raw`, the input itself.

@@ -144,14 +144,15 @@ def _clause(of_title: Sequence[Point], task: Mapping[str, Any], metric: str) -> 
         words = patients_words(task, of_title[place].share)
         return f"from {words} on" if place < len(of_title) - 1 else f"only with {words}"
 
-    mean, whole = first("value"), first("low")
+    first_above, first_surely_above = first("value"), first("low")
     last = of_title[-1].share
     most = "all labels" if last == 1 else patients_words(task, last)
-    if mean is None:
+    if first_above is None:
         return f"not above LightGBM's, even with {most}"
-    if whole is None:
-        return f"above LightGBM's {since(mean)}, but not surely, even with {most}"
-    return f"above LightGBM's {since(mean)}, and surely {'so' if whole == mean else since(whole)}"
+    if first_surely_above is None:
+        return f"above LightGBM's {since(first_above)}, but not surely, even with {most}"
+    surely = "so" if first_surely_above == first_above else since(first_surely_above)
+    return f"above LightGBM's {since(first_above)}, and surely {surely}"
 
 
 def _is_above(point: Point, metric: str, limit: str) -> bool:

@@ -15,6 +15,7 @@ from nest_model.options import FineTuningOptions, PretrainingOptions
 from nest_model.systems import BLOCKS, blocks_of, systems
 from schemas.errors import NestError
 from schemas.near_names import near_name
+from schemas.sources import sources
 
 Part = Literal["systems", "pretraining", "finetuning", "objectives", "labels", "patients"]
 """Which table of the page a row stands in: systems; ablations that are pretrained anew; ablations of the fine-tuning;
@@ -368,11 +369,11 @@ def rows_by_name() -> dict[str, EvidenceRow]:
 
 def clashes(cohorts: Sequence[str]) -> list[str]:
     """Return the cohorts of which a cell would have the name of another cohort's cell, or of a pretraining."""
-    rows, names = all_rows(), EvidenceAssets("mimic")
-    owners = {names.pretrained(row): "" for row in rows}
+    rows, names = all_rows(), [EvidenceAssets(source) for source in sources()]
+    owners = {of_source.pretrained(row): "" for of_source in names for row in rows}
     doubtful: list[str] = []
     for cohort in cohorts:
-        cells = {names.cell(row, cohort) for row in rows if row.has_cells}
+        cells = {of_source.cell(row, cohort) for of_source in names for row in rows if row.has_cells}
         if any(owners.get(cell, cohort) != cohort for cell in cells):
             doubtful.append(cohort)
         else:
@@ -381,7 +382,7 @@ def clashes(cohorts: Sequence[str]) -> list[str]:
 
 
 def refuse_unknown(names: tuple[Sequence[str], Sequence[str]], cohorts: Sequence[str]) -> None:
-    """Refuse rows and tasks that there are not.
+    """Refuse unknown names of rows and tasks.
 
     Args:
         names: `Settings.evidence_names`.

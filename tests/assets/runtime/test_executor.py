@@ -1,14 +1,17 @@
 """Two steps run at a time, on a GPU one training; a run that lacks what it starts from is refused before any step."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
+from dagster._core.execution.api import create_execution_plan
 
 from assets.definitions import defs
 from assets.runtime import executor
 from nest_model.next_set.system import load_system, names
 from schemas.cards import StepCard
+from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.sources import sources
 from tests.support.commands import run
@@ -77,13 +80,49 @@ def test_a_run_of_a_whole_chain_starts_from_nothing(job: str):
         (["mimic_mortality_labels", "mimic_mortality_nest", "mimic_mortality_report"], []),
         (["mimic_report", "mimic_mortality_report"], []),
         (["instacart_nest", "pcornet_report"], []),
+        (["mimic_subjects", "mimic_report"], [("mimic_report", "mimic_subjects")]),
+        (["mimic_seqset", "mimic_evidence_page"], [("mimic_evidence_page", "mimic_seqset")]),
+        (
+            ["mimic_long_stay_labels", "mimic_evidence_page"],
+            [("mimic_evidence_page", "mimic_long_stay_labels")],
+        ),
     ],
     ids=lambda value: "-".join(str(part) for part in value),
 )
-def test_what_a_run_reads_without_arrows_in_the_run(assets: list[str], pairs: list[tuple[str, str]]):
+def test_an_asset_beside_one_that_it_reads_needs_an_arrow_within_the_run(
+    assets: list[str], pairs: list[tuple[str, str]]
+):
     graph = defs().resolve_asset_graph()
 
     assert executor.reads_without_order(assets, graph) == pairs
+
+
+def test_a_run_without_an_order_is_refused_in_words():
+    job = defs().resolve_job_def("mimic_full")
+
+    with pytest.raises(NestError) as refusal:
+        executor.refuse_reads_without_order(job, ["mimic_nest", "mimic_seqset", "mimic_report"])
+    assert str(refusal.value) == (
+        "mimic_report reads mimic_nest. This run makes both but nothing that lies between them, so that the first "
+        "would not wait for the second. Run mimic_nest first and mimic_report after it, or add what lies between "
+        "them. The same holds of 1 more pair."
+    )
+    executor.refuse_reads_without_order(job, ["mimic_nest", "mimic_seqset"])
+
+
+def test_only_the_steps_that_are_executed_count_as_those_of_a_run():
+    """The plan of a run that repeats two steps has all the others too, which would join them."""
+    job = defs().resolve_job_def("one_cohort_mimic_mortality")
+    steps = ["mimic_mortality_labels", "mimic_mortality_report"]
+    plan = create_execution_plan(job, step_keys_to_execute=steps)
+    assert len(plan.steps) > len(steps)
+
+    run_assets = executor.assets_with_sources(
+        SimpleNamespace(job=SimpleNamespace(get_definition=lambda: job)), plan
+    )
+    assert {*run_assets} == {*steps}
+    with pytest.raises(NestError, match="mimic_mortality_report reads mimic_mortality_labels"):
+        executor.refuse_reads_without_order(job, run_assets)
 
 
 def test_every_job_has_an_order_for_all_that_it_reads():

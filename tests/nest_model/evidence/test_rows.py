@@ -93,6 +93,7 @@ def test_every_row_freezes_those_blocks_of_a_runs_options_that_its_encoder_has(b
 def test_cohorts_whose_cells_would_share_a_name_are_found():
     assert clashes(["mimic_mortality", "mimic_readmission"]) == []
     assert clashes(["mimic_mortality", "mortality"]) == ["mortality"]
+    assert clashes(["pcornet_mortality", "mortality"]) == ["mortality"]
     assert clashes(["double"]) == ["double"], "mean_pool of double would be mean_pool_double"
     with pytest.raises(NestError, match="'mortality' would have cells of the same name as another cohort"):
         refuse_unknown(((), ("mimic_mortality", "mortality")), ["mimic_mortality", "mortality"])
