@@ -15,7 +15,7 @@ from nest_model.training import torchrun
 from nest_model.training.memory import is_out_of_memory
 from nest_model.training.seeds import model_of_seed, predictions_of_seed
 from nest_model.training.stop import Stopped, StopRequest, die_with_parent
-from nest_model.training.telemetry import NullTelemetry, Telemetry
+from nest_model.training.telemetry import METRICS_FILE, NullTelemetry, Telemetry
 from schemas.errors import NestError
 from schemas.io.lock import sole_writer
 from schemas.io.outputs import claim, refuse_foreign_files, refuse_other_table
@@ -54,9 +54,13 @@ def main(arguments: list[str] | None = None) -> int:
         with _pipes_session(has_pipes), sole_writer(folder) if is_first_rank else nullcontext(), listening:
             if is_first_rank:
                 _refuse_foreign_outputs(options, folder, contract)
+            is_guest = bool(contract) and not has_pipes and not (folder / METRICS_FILE).exists()
             telemetry = Telemetry(folder) if is_first_rank else NullTelemetry()
             with disclosing(is_synthetic):
-                return _run_command(run, telemetry, options | {"telemetry": telemetry}, stop)
+                status = _run_command(run, telemetry, options | {"telemetry": telemetry}, stop)
+            if status and is_guest:  # the folder of a file is not ours: without the file nothing stays there
+                (folder / METRICS_FILE).unlink(missing_ok=True)
+            return status
     except (NestError, OSError) as error:  # the folder cannot be created, or another run uses it
         print(f"error: {_error_message(error, folder)}", file=sys.stderr)
         return 2

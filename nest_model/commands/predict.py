@@ -154,12 +154,10 @@ def last_sets(seqsets: SeqSets, task: Task) -> Labels:
     counts = {"kept": is_scored, "open_end": open_end, "gone": left_before}
     shown_counts = suppress_parts({name: int(np.count_nonzero(rows)) for name, rows in counts.items()})
     log.info(
-        "%s: scored %s of %s; left out %s still in hospital and %s who left before the prediction",
+        "%s, of %s: %s scored; left out: %s still in hospital, %s who left before the prediction",
         task.cohort,
-        shown_counts["kept"],
         with_noun(suppress_count(len(last)), "patient"),
-        shown_counts["open_end"],
-        shown_counts["gone"],
+        *(with_noun(shown_counts[name], "patient") for name in ("kept", "open_end", "gone")),
     )
     sets = last[is_scored]
     return Labels(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("nest")
 
+METRICS_FILE = "metrics.jsonl"
 _SECONDS_BETWEEN_LINES = 3.0
 
 
@@ -28,7 +29,7 @@ class Telemetry:
 
     def __init__(self, out: Path, *, seconds_between_lines: float = _SECONDS_BETWEEN_LINES) -> None:
         out.mkdir(parents=True, exist_ok=True)
-        self._file = out / "metrics.jsonl"
+        self._file = out / METRICS_FILE
         self._curves = out / "tensorboard"
         self._writer: SummaryWriter | None = None
         self._seconds_between_lines = seconds_between_lines

@@ -7,6 +7,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from nest_model.__main__ import main
 from nest_model.commands.predict import last_sets, predict, predictions_of
 from nest_model.data.history import add_months
 from nest_model.data.seqsets import SeqSets
@@ -14,6 +15,7 @@ from nest_model.model.checkpoint import load_model
 from nest_model.training.device import launch_fabric
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError, NestError
+from schemas.io.outputs import claim
 from schemas.tables.labels import Features, Task
 from tests.nest_model.commands.test_finetune import pretrained_model, tune, world  # noqa: F401 (fixtures)
 from tests.support.factories.shards import DAY_US, HOUR_US, read_rows, rewrite_card, set_row
@@ -67,8 +69,8 @@ def test_log_suppresses_counts_under_eleven(tmp_path, caplog):
         last_sets(read_rows(tmp_path, ROWS), TASK)
 
     assert caplog.messages == [
-        "made_up: scored withheld of < 11 patients; left out withheld still in hospital and "
-        "withheld who left before the prediction"
+        "made_up, of < 11 patients: a withheld number of patients scored; left out: a withheld number of patients "
+        "still in hospital, a withheld number of patients who left before the prediction"
     ]
 
 
@@ -81,8 +83,8 @@ def test_log_does_not_disclose_a_small_number_left_out(tmp_path, caplog):
 
     assert len(rows) == 93
     assert caplog.messages == [
-        "made_up: scored withheld of 100 patients; left out withheld still in hospital and 0 who left before the "
-        "prediction"
+        "made_up, of 100 patients: a withheld number of patients scored; left out: a withheld number of patients "
+        "still in hospital, 0 patients who left before the prediction"
     ]
 
 
@@ -188,6 +190,15 @@ def test_a_pretrained_model_cannot_predict(world, pretrained_model, tmp_path):
     (tmp_path / "model").symlink_to(pretrained_model)
     with pytest.raises(NestError, match="fine-tune it first"):
         score(tmp_path, world.seqset, tmp_path / "out.parquet")
+
+
+def test_a_failed_prediction_leaves_no_file_in_the_folder_of_its_table(finetuned_run, tmp_path, capsys):
+    folder = tmp_path / "night"
+    options = {"--model": finetuned_run, "--seqset": folder / "seqset", "--out": folder / "mortality.parquet"}
+
+    assert main(["predict", *(str(part) for option in options.items() for part in option)]) == 2
+    assert "no shard in" in capsys.readouterr().err
+    claim(folder)  # as a command does that writes there next
 
 
 def test_predict_counts_rows_as_soon_as_they_are_scored(finetuned_run, world, monkeypatch):
