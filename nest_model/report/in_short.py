@@ -10,8 +10,8 @@ from nest_model.report.tasks import COMPARED
 from schemas.nouns import with_noun
 from schemas.suppress import WITHHELD
 
-STRONGEST_SIMPLE_MODEL = "logistic"
-"""The yardstick that stands beside NEST and LightGBM, where it was fitted: it may be the best of the three."""
+MODELS_IN_SHORT = ("nest", "probe", "lightgbm", "logistic")
+"""The models of the box, where they were fitted: each has been the best of the four on some cohort."""
 
 
 def in_short(task: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, str]:
@@ -52,7 +52,7 @@ def _how_well(task: Mapping[str, Any]) -> str:
     metric, words = next(iter(compared_by(label_type).items()))
     score_texts = [
         f"{model_name(name, label_type)} {interval(part['models'][name][metric])}"
-        for name in (*COMPARED, STRONGEST_SIMPLE_MODEL)
+        for name in MODELS_IN_SHORT
         if name in part["models"] and part["models"][name][metric]["value"] is not None
     ]
     if not score_texts:

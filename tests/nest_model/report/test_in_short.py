@@ -13,15 +13,15 @@ def test_the_box_says_why_a_model_is_missing():
     assert sentences["How well"] == f"No score can be shown: {reason}."
 
 
-def test_the_box_has_the_score_of_the_strongest_simple_model():
+def test_the_box_has_the_scores_of_all_models_that_may_be_the_best():
     def score(value: float) -> dict:
         return {"auroc": {"value": value, "low": value - 0.1, "high": value + 0.1}}
 
     models = {"nest": score(0.6), "lightgbm": score(0.5), "logistic": score(0.7), "probe": score(0.4)}
     words = in_short(TASK | {"models": models}, {})["How well"]
     assert words == (
-        "AUROC of NEST 0.600 (0.500 to 0.700); LightGBM 0.500 (0.400 to 0.600); Logistic, previous stay 0.700 "
-        "(0.600 to 0.800)."
+        "AUROC of NEST 0.600 (0.500 to 0.700); NEST, frozen 0.400 (0.300 to 0.500); LightGBM 0.500 (0.400 to 0.600); "
+        "Logistic, previous stay 0.700 (0.600 to 0.800)."
     )
 
 
