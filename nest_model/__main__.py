@@ -54,11 +54,11 @@ def main(arguments: list[str] | None = None) -> int:
         with _pipes_session(has_pipes), sole_writer(folder) if is_first_rank else nullcontext(), listening:
             if is_first_rank:
                 _refuse_foreign_outputs(options, folder, contract)
-            is_guest = bool(contract) and not has_pipes and not (folder / METRICS_FILE).exists()
+            has_borrowed_folder = bool(contract) and not has_pipes and not (folder / METRICS_FILE).exists()
             telemetry = Telemetry(folder) if is_first_rank else NullTelemetry()
             with disclosing(is_synthetic):
                 status = _run_command(run, telemetry, options | {"telemetry": telemetry}, stop)
-            if status and is_guest:  # the folder of a file is not ours: without the file nothing stays there
+            if status and has_borrowed_folder:  # without the file nothing of it stays there
                 (folder / METRICS_FILE).unlink(missing_ok=True)
             return status
     except (NestError, OSError) as error:  # the folder cannot be created, or another run uses it

@@ -12,7 +12,7 @@ import pytest
 
 from assets.definitions import scores_new_patients
 from assets.operations.input_sensor import input_sensor
-from assets.operations.scoring import scoring_definitions
+from assets.operations.scoring import new_shards, scores_asset, scoring_definitions
 from pipelines.sources.mimic.tables import TABLES
 from pipelines.synthetic.mimic.write import write_mimic
 from tests.support.commands import ROOT, Run, run
@@ -38,6 +38,15 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         return len(requests)
 
     return once
+
+
+def test_scores_come_after_the_vocabulary_and_the_model_that_they_use():
+    scores = scores_asset("mimic_mortality")
+    assert new_shards.asset_deps[new_shards.key] == {dg.AssetKey("mimic_vocab")}
+    assert scores.asset_deps[scores.key] == {
+        dg.AssetKey("mimic_new_seqset"),
+        dg.AssetKey("mimic_mortality_nest"),
+    }
 
 
 def test_sensor_asks_for_a_run_once_where_the_input_changed_and_settled(look, tmp_path):

@@ -1,12 +1,12 @@
 """A `nest_model` command in a process of its own: its failure is one message, and it withholds what its run does."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 import pytest
 
-from assets.runtime.child_process import run_nest_model
+from assets.runtime.child_process import _MetricsTail, run_nest_model
 from schemas.errors import NestError
 from schemas.suppress import disclosing
 from schemas.tables.leak_audit import LeakAudit
@@ -31,6 +31,16 @@ def test_failed_command_is_one_message_that_says_where_its_log_is(tmp_path: Path
     assert str(error.value).endswith(
         ".log, and what it printed last on the UI's page of the run, under stderr."
     )
+
+
+def test_events_after_a_torn_line_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    file = tmp_path / "metrics.jsonl"
+    events = _MetricsTail(cast(dg.AssetExecutionContext, dg.build_asset_context()), file)
+    with events.follow():
+        file.write_text('{"event": "progre{"event": "error"}\n{"event": "stopped", "message": "at step 4"}\n')
+
+    assert events.last == {"stopped": {"event": "stopped", "message": "at step 4"}}
+    assert f"A line of {file} is no JSON and was passed over" in caplog.text
 
 
 @pytest.mark.parametrize("is_synthetic", [pytest.param(True, marks=pytest.mark.long), False])

@@ -110,6 +110,20 @@ def test_a_run_without_an_order_is_refused_in_words():
     executor.refuse_reads_without_order(job, ["mimic_nest", "mimic_seqset"])
 
 
+def test_a_command_without_an_order_ends_before_its_first_step(tmp_path: Path):
+    result = run(
+        "dagster",
+        "asset",
+        "materialize",
+        "--select",
+        "mimic_subjects,mimic_mortality_report",
+        folder=tmp_path,
+    )
+    assert result.returncode == 1
+    assert "error: mimic_mortality_report reads mimic_subjects. This run makes both" in result.output
+    assert "every message:" not in result.output, "a run says this when its steps begin"
+
+
 def test_only_the_steps_that_are_executed_count_as_those_of_a_run():
     """The plan of a run that repeats two steps has all the others too, which would join them."""
     job = defs().resolve_job_def("one_cohort_mimic_mortality")

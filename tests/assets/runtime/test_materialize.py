@@ -1,18 +1,21 @@
 """The metadata and messages of a run: data folder and settings, log lines, help, and errors without traceback."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import dagster as dg
 import pytest
+from dagster._core.errors import DagsterUserCodeProcessError
 
 from assets.metadata import card_metadata
 from assets.resources import Workspace
 from assets.results import results
 from assets.runtime.child_process import event_message
-from assets.runtime.materialize import with_clear_errors
+from assets.runtime.materialize import errors_as_failures, with_clear_errors
 from nest_model.commands.parser import parser
 from schemas.cards import StepCard
 from tests.support.commands import ROOT, run
@@ -30,10 +33,17 @@ def checked(workspace: Workspace) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(passed=True)
 
 
-def test_every_asset_records_data_folder_preset_and_seed(tmp_path):
+@dg.asset
+@with_clear_errors
+def made_with_yield(workspace: Workspace) -> Iterator[dg.MaterializeResult]:
+    yield dg.MaterializeResult(metadata={"rows": 3})
+
+
+@pytest.mark.parametrize("asset", [made, made_with_yield])
+def test_every_asset_records_data_folder_preset_and_seed(tmp_path, asset):
     workspace = Workspace(data_dir=str(tmp_path), preset="paper", seed=7)
-    run = dg.materialize([made, checked], resources={"workspace": workspace})
-    (materialization,) = run.asset_materializations_for_node("made")
+    run = dg.materialize([made, made_with_yield, checked], resources={"workspace": workspace})
+    (materialization,) = run.asset_materializations_for_node(asset.op.name)
 
     assert {name: value.value for name, value in materialization.metadata.items()} == {
         "rows": 3,
@@ -41,6 +51,19 @@ def test_every_asset_records_data_folder_preset_and_seed(tmp_path):
         "preset": "paper",
         "seed": 7,
     }
+
+
+@pytest.mark.parametrize(
+    ("errno_of_fault", "advice"),
+    [
+        (errno.ENOENT, "Correct its path, or make it again,"),
+        (errno.EACCES, "Fix its permissions or its disk"),
+    ],
+)
+def test_the_advice_on_a_file_fits_its_fault(errno_of_fault, advice):
+    with pytest.raises(DagsterUserCodeProcessError) as error, errors_as_failures():
+        raise OSError(errno_of_fault, os.strerror(errno_of_fault), "/hospital/admissions.csv")
+    assert str(error.value).endswith(f"{advice} and run again.")
 
 
 def test_small_count_of_shards_is_not_suppressed():

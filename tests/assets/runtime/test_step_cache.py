@@ -155,9 +155,11 @@ def test_input_hash_and_stamps_follow_links(tmp_path: Path):
 def test_code_version_follows_every_import_and_data_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     texts = {
         "pipelines/__init__.py": "",
-        "pipelines/step.py": "def step():\n    from schemas import rules, table\n    import polars",
+        "pipelines/step.py": "from .beside import A\ndef step():\n    from schemas import rules, table\n    import torch",
+        "pipelines/beside.py": "A = 1",
         "pipelines/other.py": "",
-        "schemas/__init__.py": "",
+        "schemas/__init__.py": "from . import within",
+        "schemas/within.py": "B = 2",
         "schemas/table.py": "from schemas.tables.columns import COLUMNS",
         "schemas/tables/columns.py": "COLUMNS = 3",
         "schemas/words.csv": "a,b",
