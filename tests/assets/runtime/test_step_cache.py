@@ -155,7 +155,9 @@ def test_input_hash_and_stamps_follow_links(tmp_path: Path):
 def test_code_version_follows_every_import_and_data_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     texts = {
         "pipelines/__init__.py": "",
-        "pipelines/step.py": "from .beside import A\n\ndef step():\n    from schemas import rules, table",
+        "pipelines/step.py": (
+            "from .beside import A\ndef step():\n    from schemas import rules, table\n    import polars"
+        ),
         "pipelines/beside.py": "A = 1",
         "pipelines/other.py": "",
         "schemas/__init__.py": "from . import within",
