@@ -52,7 +52,11 @@ def cohort_checks(source: str, cohort: str) -> list[dg.AssetChecksDefinition]:
     def suite(layout: Layout) -> Suite:
         return labels_suite(layout, cohort)
 
-    return [table_checks(source, f"{cohort}_labels", f"{cohort}_labels", suite), leak_check(source, cohort)]
+    labels, tables_of_the_suite = f"{cohort}_labels", [f"{source}_subjects", f"{source}_encounters"]
+    return [
+        table_checks(source, labels, labels, suite, tables_of_the_suite),
+        leak_check(source, cohort),
+    ]
 
 
 def suite_inputs(source: str, suite: Callable[[Layout], Suite]) -> list[str]:

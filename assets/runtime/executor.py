@@ -107,7 +107,8 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                     plan_context.log.info(steps.summary())
                     if not is_complete:
                         resume = command(workspace.fetching, f".venv/bin/python -m assets.resume {run_id}")
-                        plan_context.log.info(f"to resume this run: {resume}")
+                        first = "mend what failed; " if failures else ""
+                        plan_context.log.info(f"{first}to resume this run: {resume}")
                 if is_complete and (place := written_to(workspace.fetching, run_assets)):
                     plan_context.log.info(place)
                 for faults in unreadable_cohort_files(plan_context):

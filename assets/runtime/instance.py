@@ -26,6 +26,8 @@ from schemas.settings import Settings
 # tags of a run: its NEST_… variables, the data folder it writes, and the machine that holds the folder's lock
 ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG = "nest/environment", "nest/folder", "nest/host"
 DIED_MESSAGE = "Its process ended without an error message: killed, or out of memory."
+FAILED_OR_CANCELED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+ENDED = (dg.DagsterRunStatus.SUCCESS, *FAILED_OR_CANCELED)
 UNFINISHED = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 _LOCK_TIMEOUT_SECONDS = 1.0  # a process that only tests the lock holds it for a moment
 _FOLDER_SETTINGS = ("data_dir", "scratch_dir")

@@ -13,6 +13,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.runtime.console import LINE_BEGINS, log_folder
+from assets.runtime.instance import ENDED
 from assets.runtime.served_files import PICTURE_ADDRESS, picture_folder
 
 MOST_DAYS = 90
@@ -67,10 +68,7 @@ def _remove(paths: Iterator[Path]) -> None:
 
 def _ids_of_live_runs(instance: dg.DagsterInstance) -> Collection[str]:
     """Return the first eight characters of the id of each run that has not ended."""
-    end_states = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
-    run_filter = dg.RunsFilter(
-        statuses=[status for status in dg.DagsterRunStatus if status not in end_states]
-    )
+    run_filter = dg.RunsFilter(statuses=[status for status in dg.DagsterRunStatus if status not in ENDED])
     return {run.run_id[:8] for run in instance.get_runs(filters=run_filter)}
 
 

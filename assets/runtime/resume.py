@@ -14,14 +14,18 @@ import dagster as dg
 from dagster._core.execution.plan.state import KnownExecutionState
 from dagster._utils.hosted_user_process import recon_job_from_origin
 
-from assets.runtime.instance import DIED_MESSAGE, ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG
+from assets.runtime.instance import (
+    DIED_MESSAGE,
+    ENVIRONMENT_TAG,
+    FAILED_OR_CANCELED,
+    FOLDER_TAG,
+    HOST_TAG,
+)
 from schemas.errors import NestError
 from schemas.io.lock import sole_writer
 from schemas.io.urls import redact_url
 from schemas.nouns import with_noun
 from schemas.settings import ELSEWHERE, SECRETS
-
-FAILED_OR_CANCELED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 
 
 def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:

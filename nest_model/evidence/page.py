@@ -242,9 +242,11 @@ def effort(metrics: Mapping[str, Any], row: Mapping[str, Any], task: Mapping[str
     cell = task["cells"].get(row["name"])
     if cell and cell.get("trees"):
         words.append(f"{with_noun(cell['trees']['trees'], 'tree')} of up to {cell['trees']['leaves']} leaves")
-    tries = Counter(trial["training"] for trial in metrics["trials"] if trial["row"] == row["title"])
-    if tried := tries[PRETRAINING] + tries[task["title"]]:
-        words.append(f"{with_noun(tried, 'rate' if costs else 'setting')} tried")
+    trials_by_training = Counter(
+        trial["training"] for trial in metrics["trials"] if trial["row"] == row["title"]
+    )
+    if trials := trials_by_training[PRETRAINING] + trials_by_training[task["title"]]:
+        words.append(f"{with_noun(trials, 'rate' if costs else 'setting')} tried")
     if cell and cell["auroc"]["value"] is not None:
         left_out = cell["left_out"]
         words.append("reads all events" if left_out is None else f"{percent(left_out)} left out")

@@ -160,7 +160,8 @@ def _card(layout: Layout, names: EvidenceAssets, asset: str) -> StepCard | None:
 def _task(layout: Layout, names: EvidenceAssets, rows: Sequence[EvidenceRow], task: str) -> dict[str, Any]:
     """Return the cells of one task, scored on the same rows, classes and resamples."""
     models: dict[str, Predictions] = {}
-    frozen: dict[str, Predictions] = {}
+    probes: dict[str, Predictions] = {}
+    other_seeds: dict[str, list[int]] = {}
     reasons: dict[str, str] = {}
     by_name = {row.name: row for row in rows}
     for row in rows:
@@ -174,16 +175,17 @@ def _task(layout: Layout, names: EvidenceAssets, rows: Sequence[EvidenceRow], ta
             )
         else:
             models[row.name] = _read(file)
-            has_frozen = (
+            other_seeds[row.name] = list_other_seeds(file.parent)
+            has_probe = (
                 row.part == "systems" or row.whole == REFERENCE
             )  # the table of systems, and NEST's curves
-            if has_frozen and is_written(probe_predictions(file)):
-                frozen[row.name] = _read(probe_predictions(file), file)
+            if has_probe and is_written(probe_predictions(file)):
+                probes[row.name] = _read(probe_predictions(file), file)
     classes = _common_classes(models)
     if any(model.classes != classes for model in models.values()):
         models = {name: model.only(classes) for name, model in models.items()}
-    frozen = {name: model.only(classes) for name, model in frozen.items()}
-    cells = _cells(models, frozen, trees_beside(rows))
+    probes = {name: model.only(classes) for name, model in probes.items()}
+    cells = _cells(models, other_seeds, probes, trees_beside(rows))
     for name, cell in cells.items():
         model_folder = layout.model(names.cell(by_name[name], task))
         cell["paper"] = _paper(name, task)
@@ -257,12 +259,16 @@ def _labelled(
 
 
 def _cells(
-    models: Mapping[str, Predictions], frozen: Mapping[str, Predictions], trees: Mapping[str, str]
+    models: Mapping[str, Predictions],
+    other_seeds: Mapping[str, Sequence[int]],
+    probes: Mapping[str, Predictions],
+    trees: Mapping[str, str],
 ) -> dict[str, dict[str, Any]]:
     """Return each model's scores, and its differences to the reference and to trees, on the same resamples.
 
     Args:
-        frozen: the predictions of logistic regressions on the frozen encoder, by model.
+        other_seeds: the seeds of each model after its first.
+        probes: the predictions of logistic regressions on the frozen encoder, by model.
         trees: by model, the trees that it is compared with, see `trees_beside`.
     """
     resamples = {name: Resamples.of(model.subject_id) for name, model in models.items()}
@@ -271,19 +277,26 @@ def _cells(
     for name, model in models.items():
         cell: dict[str, Any] = {metric: value.json() for metric, value in scores[name].items()}
         cell["seeds"] = 1 + len(model.seed_probabilities)
-        if name != REFERENCE and REFERENCE in models and same_rows(models[REFERENCE], model):
-            cell["less_nest"] = {
-                metric: _difference(scores[name][metric], scores[REFERENCE][metric]) for metric in COMPARED
-            }
+        if name != REFERENCE and REFERENCE in models:
+            if same_rows(models[REFERENCE], model):
+                has_its_seeds = other_seeds[name] == other_seeds[REFERENCE]
+                cell["less_nest"] = {
+                    metric: _difference(scores[name][metric], scores[REFERENCE][metric], has_its_seeds)
+                    for metric in COMPARED
+                }
+            else:
+                cell["not_compared"] = (
+                    "Not compared: its test rows are not those of NEST. Make this cell and NEST's again."
+                )
         rival = models.get(trees.get(name, ""))
         is_beside_trees = rival is not None and same_rows(rival, model)
         if is_beside_trees:
             cell["less_trees"] = _less_trees(scores[name], scores[trees[name]])
-        if name in frozen and same_rows(frozen[name], model):
-            of_frozen = score(frozen[name], Resamples.of(frozen[name].subject_id), metrics=COMPARED)
-            cell["frozen"] = {metric: of_frozen[metric].json() for metric in COMPARED}
+        if name in probes and same_rows(probes[name], model):
+            of_probe = score(probes[name], Resamples.of(probes[name].subject_id), metrics=COMPARED)
+            cell["frozen"] = {metric: of_probe[metric].json() for metric in COMPARED}
             if is_beside_trees:
-                cell["frozen"]["less_trees"] = _less_trees(of_frozen, scores[trees[name]])
+                cell["frozen"]["less_trees"] = _less_trees(of_probe, scores[trees[name]])
         cells[name] = cell
     return cells
 
@@ -297,12 +310,16 @@ def _less(of_row: Score, of_other: Score) -> Score:
     return combine([of_row, of_other], lambda pair: pair[0] - pair[1])
 
 
-def _difference(of_row: Score, of_nest: Score) -> dict[str, Any]:
-    """Return a row's score less NEST's, with its interval and both p values."""
+def _difference(of_row: Score, of_nest: Score, has_its_seeds: bool) -> dict[str, Any]:
+    """Return a row's score less NEST's, with its interval and both p values.
+
+    Args:
+        has_its_seeds: the row has NEST's seeds; the test over seeds pairs them, and other seeds have none.
+    """
     less = _less(of_row, of_nest)
     return less.json() | {
         "p": None if less.value is None else bootstrap_p(less.value, np.asarray(less.samples)),
-        "seeds_p": seeds_p(of_row.by_seed, of_nest.by_seed),
+        "seeds_p": seeds_p(of_row.by_seed, of_nest.by_seed) if has_its_seeds else None,
     }
 
 

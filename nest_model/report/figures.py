@@ -39,6 +39,7 @@ MODEL_STYLES = {
     "nest": ModelStyle("NEST", "#0072b2", "o"),
     "probe": ModelStyle("NEST, frozen", "#56b4e9", "^", (0, (3, 1))),
     "lightgbm": ModelStyle("LightGBM", "#d55e00", "s", (0, (5, 2))),
+    "logistic": ModelStyle("Logistic, previous stay", "#cc79a7", "v", (0, (1, 1))),
     "yardsticks": ModelStyle("Logistic regression", "#cc79a7", "v", (0, (1, 1))),
     "most_frequent": ModelStyle("Counting", "#d55e00", "s", (0, (5, 2))),
     "best": ModelStyle("Planted risk", "#009e73", "D", (0, (1.5, 1.5))),
@@ -71,7 +72,9 @@ STYLE = {
     "ytick.labelcolor": INK,
     "text.color": INK,
     "lines.linewidth": 1.8,
-    "legend.frameon": False,
+    "legend.facecolor": "white",
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.85,  # words over lines stay readable
     "legend.handlelength": 1.9,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
@@ -283,13 +286,13 @@ def results_overview(
         chance: metric -> score of a random guess, drawn as a guide.
         is_vertical: put the panels below each other instead of side by side.
     """
-    height = 0.9 + 0.5 * len(rows)
+    models = [name for name in MODEL_STYLES if any(row.get(name) for row in rows)]
+    height = 0.9 + 0.5 * len(rows) * _height_of_row(models)
     size, shape = (
         ((5.6, height * len(panels)), (len(panels), 1)) if is_vertical else ((10.6, height), (1, len(panels)))
     )
     figure = Figure(figsize=size, layout="constrained")
     all_axes = figure.subplots(*shape, sharey=True, squeeze=False).flat
-    models = [name for name in MODEL_STYLES if any(row.get(name) for row in rows)]
     for axes, (metric, words) in zip(all_axes, panels.items(), strict=True):
         axes.set_xlabel(words)
         if metric in chance:
@@ -314,9 +317,9 @@ def forest(
         overall: model -> its score over all rows.
     """
     lines = _with_headings(groups)
-    figure = Figure(figsize=(7.4, 0.95 + 0.3 * len(lines)), layout="constrained")
-    axes = figure.add_subplot(xlabel=metric)
     models = [name for name in MODEL_STYLES if overall.get(name)]
+    figure = Figure(figsize=(7.4, 0.95 + 0.3 * len(lines) * _height_of_row(models)), layout="constrained")
+    axes = figure.add_subplot(xlabel=metric)
     for name in models:
         axes.axvline(
             overall[name]["value"],
@@ -348,13 +351,22 @@ def _with_headings(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return lines
 
 
+_DOTS_OF_ROW = 4
+"""The models whose dots fill a row of the usual height."""
+
+
+def _height_of_row(models: Sequence[str]) -> float:
+    """Return the height of a row of dots, as a multiple of the usual one."""
+    return max(1.0, len(models) / _DOTS_OF_ROW)
+
+
 def _dots(axes: Axes, y: float, scores: Mapping[str, Mapping[str, Any]], models: Sequence[str]) -> None:
     """Draw one dot with its interval per model, slightly offset vertically."""
     for place, name in enumerate(models):
         score, look = scores.get(name), MODEL_STYLES[name]
         if not score or score["value"] is None:
             continue
-        height = y + 0.24 * (place - (len(models) - 1) / 2)
+        height = y + 0.24 / _height_of_row(models) * (place - (len(models) - 1) / 2)
         if score["low"] is not None:
             axes.plot(
                 [score["low"], score["high"]], [height, height], color=look.colour, solid_capstyle="round"
@@ -383,7 +395,8 @@ def _legend_above(figure: Figure, models: Sequence[str]) -> None:
         for name in models
     ]
     names = [MODEL_STYLES[name].label for name in models]
-    figure.legend(dots, names, loc="outside upper left", ncols=4, borderaxespad=0.2, handletextpad=0.2)
+    columns = 5 if figure.get_figwidth() > 7 else 3
+    figure.legend(dots, names, loc="outside upper left", ncols=columns, borderaxespad=0.2, handletextpad=0.2)
 
 
 def _label_rows(axes: Axes, names: Sequence[str]) -> None:

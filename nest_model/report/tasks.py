@@ -59,7 +59,7 @@ from schemas.suppress import WITHHELD
 from schemas.tables.attrition import read_attrition, suppress_attrition
 from schemas.tables.labels import WITHOUT_CLASSES, Task, read_task
 
-RECALIBRATED_MODELS = ("nest", "probe", "lightgbm")
+RECALIBRATED_MODELS = ("nest", "probe", "lightgbm", "logistic")
 """The models that are recalibrated and drawn; the others have scores only."""
 
 MODELS = ("nest", "probe", WITHOUT_PRETRAINING, "lightgbm", "lightgbm_cut", "lightgbm_rollups", "logistic")

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from assets.checks import card_checks, leak_check, source_checks, split_check, table_checks
+from assets.checks import card_checks, cohort_checks, leak_check, source_checks, split_check, table_checks
 from assets.cohorts import COHORT_FOLDER
 from assets.definitions import build
 from assets.resources import Workspace
@@ -18,7 +18,7 @@ from nest_model.data import leak_guard
 from nest_model.data.history import select
 from schemas.cards import StepCard, files_of
 from schemas.contract import write_table
-from schemas.expectations import TABLE_SUITES
+from schemas.expectations import TABLE_SUITES, labels
 from schemas.tables.events import SUBJECTS
 from tests.support.factories.shards import DAY_US, write_shards
 from tests.support.tiny_layout import COHORT, tables, write
@@ -80,6 +80,18 @@ def test_check_waits_for_every_table_read_by_the_suite():
         "mimic_events",
         "mimic_drug_lookup",
     }
+
+
+def test_check_of_labels_waits_for_every_table_read_by_their_suite(tmp_path: Path):
+    contract, *_ = [
+        spec
+        for check in cohort_checks("mimic", COHORT)
+        for spec in check.check_specs
+        if spec.name == "contract"
+    ]
+    layout = write(tables(), tmp_path / "mimic")
+    of_suite = {f"mimic_{table.name}" for table in labels(layout, COHORT).tables[1:]}
+    assert {dep.asset_key.to_user_string() for dep in contract.additional_deps} == of_suite
 
 
 def test_valid_table_passes_all_checks(subjects: Path, workspace: Workspace):

@@ -433,6 +433,37 @@ def test_each_metric_has_its_own_p_over_seeds(tmp_path):
     assert re.findall(r"p over seeds: ([^<]*)<", render(metrics)) == p_values
 
 
+@pytest.mark.parametrize(("seeds_of_nest", "has_p"), [((7, 8), True), ((8, 9), False)])
+def test_seeds_are_paired_with_the_same_seeds_alone(tmp_path, seeds_of_nest, has_p):
+    layout = made_layout(tmp_path / "mimic", subjects=100)
+    copy_cell(layout, "bert", seed=1, noise=1.0, further=(7, 8))
+    copy_cell(layout, "nest", seed=1, noise=0.1, further=seeds_of_nest)
+    cell = evidence(layout, ROWS, [TASK])["tasks"][TASK]["cells"]["bert"]
+    assert (cell["less_nest"]["auroc"]["seeds_p"] is not None) == has_p
+
+
+def test_a_row_with_other_test_rows_than_nest_has_no_difference_and_the_reason(tmp_path):
+    layout = made_layout(tmp_path / "mimic", subjects=100)
+    copy_cell(layout, "bert", seed=1, noise=1.0)
+    file = layout.report(f"{TASK}_nest") / "predictions.parquet"
+    of_nest = read_predictions(file)
+    fewer = of_nest.rows(np.arange(len(of_nest)) != np.flatnonzero(of_nest.split == "test")[0])
+    write_predictions(
+        file,
+        subject_id=fewer.subject_id,
+        encounter_id=fewer.encounter_id,
+        label=fewer.truth[:, 0],
+        probability=fewer.probability,
+        split=fewer.split,
+        model="nest",
+    )
+    metrics = evidence(layout, ROWS, [TASK])
+    cell = metrics["tasks"][TASK]["cells"]["bert"]
+    assert "less_nest" not in cell
+    assert cell["auroc"]["value"] is not None
+    assert cell["not_compared"] in render(metrics).replace("&#39;", "'")
+
+
 def test_a_cell_that_is_not_trainable_has_its_reason_and_no_score(layout):
     copy_cell(layout, "bert", seed=1, noise=1.0)
     folder = layout.model("mimic_evidence_bert_mortality")

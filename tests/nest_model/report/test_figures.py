@@ -117,7 +117,7 @@ def test_gain_axis_has_ticks_that_differ(largest: float):
     assert len(set(labels)) == len(labels) > 2
 
 
-MODELS = ("nest", "probe", "lightgbm", "best")
+MODELS = ("nest", "probe", "lightgbm", "logistic", "best")
 KINDS = ("[CLS]", "AGE", "DX", "PR", "LAB", "RX", "MED", "TIME", "ADM")
 RISKS = np.clip(TRUTH * 0.1 + RNG.random(200) * 0.02, 0, 1)
 
@@ -254,6 +254,15 @@ def test_figure_ticks_differ_and_texts_do_not_overlap_or_overflow(draw):
         assert page.y0 <= box.y0 <= box.y1 <= page.y1, f"{text} leaves the figure"
         for other_text, other_box in boxes[place + 1 :]:
             assert not box.overlaps(other_box), f"{text} lies on {other_text}"
+
+
+def test_the_dots_of_one_task_do_not_lie_among_another_s():
+    rows = [{"task": task, **{model: {"auroc": SCORE} for model in MODELS}} for task in ("One", "Two")]
+    (axes,) = figures.results_overview(rows, panels={"auroc": "AUROC"}, chance={}).axes
+    heights = sorted(float(line.get_ydata()[0]) for line in axes.lines if len(line.get_xdata()) == 1)
+    assert len(heights) == len(rows) * len(MODELS)
+    gaps = np.diff(heights)
+    assert gaps[len(MODELS) - 1] > 1.1 * np.delete(gaps, len(MODELS) - 1).max()
 
 
 def test_epoch_tick_is_an_integer_with_a_single_epoch():

@@ -382,7 +382,7 @@ def test_nest_is_scored_on_all_labels_and_on_lightgbm_labels(layout, tmp_path):
 def test_recalibration_and_net_benefit_are_for_binary_tasks_only(report):
     page, metrics = report
     recalibration = metrics["tasks"]["mimic_mortality"]["recalibrated"]
-    assert set(recalibration["methods"]) == {"nest", "probe", "lightgbm"}
+    assert set(recalibration["methods"]) == {"nest", "probe", "lightgbm", "logistic"}
     assert set(recalibration["methods"].values()) <= {"temperature", "isotonic"}
     assert (
         recalibration["models"]["nest"]["rows"]
@@ -803,7 +803,7 @@ def test_page_has_no_warning_when_recalibration_helps():
 
 def test_curves_are_withheld_when_rows_belong_to_few_patients(tmp_path):
     layout = made_up.write_layout(tmp_path / "mimic", subjects=200, cohorts={"mimic_mortality": "bool"})
-    for model in ("nest", "probe", "lightgbm"):
+    for model in ("nest", "probe", "lightgbm", "logistic"):
         path = predictions_path(layout, "mimic_mortality", model)
         predictions = read_predictions(path)
         small_layout = np.unique(predictions.subject_id[predictions.split == "test"])[:10]
