@@ -33,6 +33,7 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     of_model: ClassVar[frozenset[str]]  # fields of the model's config that may be changed beside the options
+    without_effect: ClassVar[Mapping[str, str]]  # fields of the recipe that this training does not use -> why
 
     fields: Mapping[str, Any] = Field(
         {},
@@ -43,7 +44,11 @@ class Options(BaseModel):
         ),
     )
 
-    epochs: int | None = Field(None, ge=1, description="maximum number of epochs (default: preset)")
+    epochs: int | None = Field(
+        None,
+        ge=1,
+        description="maximum number of epochs (default: preset, and more for few examples, see least_steps)",
+    )
     learning_rate: float | None = Field(None, gt=0, description="peak learning rate (default: preset)")
     rate_factors: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
         None,
@@ -71,6 +76,10 @@ class Options(BaseModel):
         Raises:
             NestError: an option is unknown, or has a value it cannot take.
         """
+        if names := [name for name in values if name in cls.without_effect]:
+            raise NestError(
+                "; ".join(f"{name} has no effect here: {cls.without_effect[name]}" for name in names) + "."
+            )
         others = {name: value for name, value in values.items() if name in cls.other_fields()}
         own = {name: value for name, value in values.items() if name not in others}
         other_values = {
@@ -118,6 +127,7 @@ class Options(BaseModel):
             *cls.model_fields,
             *(FIELDS[name] for name in cls.model_fields if name in FIELDS),
             *NOT_CHANGED,
+            *cls.without_effect,
         }
         return {name: hint for name, hint in hints.items() if name not in own}
 
@@ -149,6 +159,9 @@ class PretrainingOptions(Options):
     """Options of a pretraining."""
 
     of_model: ClassVar[frozenset[str]] = frozenset(field.name for field in fields(ModelConfig))
+    without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("dropout", "head_rate", "thinning"), "it is an option of a fine-tuning"
+    )
 
     position: Literal["days_since_first", "days_since_prior", "index"] | None = Field(
         None, description="position of a set among its patient's sets"
@@ -253,7 +266,12 @@ class PretrainingOptions(Options):
             ),
             (
                 mlm == msm == 0 and (self.mlm_weight, self.msm_weight) != (None, None),
-                "mlm_weight and msm_weight are both 0, so nothing would be masked or guessed; set one of them above 0.",
+                "mlm_weight and msm_weight are both 0, so nothing would be masked; set one of them above 0.",
+            ),
+            (
+                self.fields.get("starts_at_shares") is True and msm == own_set == 0,
+                "starts_at_shares begins with a set head that nothing trains while msm_weight and own_set_weight are "
+                "0; leave it out.",
             ),
             (
                 self.token_mask_share is not None and mlm == 0,
@@ -280,6 +298,9 @@ class FineTuningOptions(Options):
     """Options of a fine-tuning; of the model's config only what is read of a patient can change."""
 
     of_model: ClassVar[frozenset[str]] = frozenset(ContextLimits.__annotations__)
+    without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("starts_at_shares", "shares_embeddings"), "it is an option of a pretraining"
+    )
 
     readout: Readout | None = Field(
         None,

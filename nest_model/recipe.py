@@ -5,13 +5,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 MOST_EPOCHS = 30
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _two(value: Any) -> Any:
+    if isinstance(value, tuple | list) and len(value) != 2:
+        raise ValueError("needs two shares separated by a comma, such as 0.4,0.8")
+    return value
+
+
+def _in_order(shares: tuple[float, float]) -> tuple[float, float]:
+    if shares[0] > shares[1]:
+        raise ValueError("needs the smaller share first, such as 0.4,0.8")
+    return shares
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,7 @@ class Recipe:
     decay: Literal["constant", "cosine", "linear"] = "constant"  # of the rate after the warm-up, down to 0
     examples_per_step: Annotated[int, Field(ge=1)] = 36
     # event dropout: each step drops a share of the events, drawn between these two
-    thinning: tuple[Share, Share] = (0.0, 0.0)
+    thinning: Annotated[tuple[Share, Share], BeforeValidator(_two), AfterValidator(_in_order)] = (0.0, 0.0)
     starts_at_shares: bool = False  # MSM's head starts at the training sets' mean shares, a constant guess
     shares_embeddings: bool = False  # tokens share embeddings of their code groups, see shared_embedding.py
     least_steps: Annotated[int, Field(ge=0)] = 0  # few examples get more epochs, see `for_examples`
@@ -56,6 +68,11 @@ class Recipe:
     def for_share(self, share: float) -> Self:
         """Return the recipe with a share of the epochs, at least one."""
         return replace(self, epochs=max(1, round(share * self.epochs)))
+
+    def for_training(self, examples: int, changes: Mapping[str, Any]) -> Self:
+        """Return the recipe with a user's changes; unless these set the epochs, with enough for `least_steps`."""
+        changed_recipe = self.with_changes(**changes)
+        return changed_recipe if changes.get("epochs") else changed_recipe.for_examples(examples)
 
     def for_examples(self, examples: int) -> Self:
         """Return the recipe with enough epochs for `least_steps`, up to 30 as in the paper."""

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,9 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                 clear_scratch(folder)
                 remove_old_files(instance, folder)
                 instance.add_run_tags(run_id, holder_tags(folder))
+                refuse_empty_run(
+                    plan_context.job_name, execution_plan.step_keys_to_execute, workspace.fetching
+                )
                 run_assets = assets_with_sources(plan_context, execution_plan)
                 refuse_reads_without_order(plan_context.job.get_definition(), run_assets)
                 if url := workspace.fetching.store_url:
@@ -146,6 +149,23 @@ def sources_in_run(plan_context: PlanOrchestrationContext, execution_plan: Execu
     }
     specs = sources()
     return {source for group in groups if group in specs for source in (group, *specs[group].reads)}
+
+
+def refuse_empty_run(job: str, steps: Sequence[str], settings: Settings) -> None:
+    """Refuse a run without a step, which would end as a success with nothing made.
+
+    Raises:
+        NestError: which job, and what the settings of the evidence must name, if any is set.
+    """
+    if steps:
+        return
+    advice = (
+        " NEST_EVIDENCE_SYSTEMS and NEST_EVIDENCE_TASKS leave it nothing: name cohorts of the job's own source, and "
+        "rows that have cells on them."
+        if any(settings.evidence_names)
+        else ""
+    )
+    raise NestError(f"{job} has no step to execute.{advice}")
 
 
 def refuse_options_of_sources(workspace: Workspace, run_assets: Mapping[str, str]) -> None:

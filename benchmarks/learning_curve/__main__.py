@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import logging
+import math
 import shutil
 import sys
 import time
@@ -25,6 +26,7 @@ from nest_model.training.telemetry import Progress
 from schemas.errors import NestError
 from schemas.io.lock import sole_writer
 from schemas.io.outputs import claim, write_bytes, write_json, write_text
+from schemas.seeds import read_seed
 
 NAME = "learning_curve"
 log = logging.getLogger("nest")
@@ -52,14 +54,14 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--sizes", type=_count, nargs="+", default=list(SIZES), help="numbers of patients")
     flags.add_argument(
         "--seeds",
-        type=int,
+        type=_seed,
         nargs="+",
         default=list(SEEDS),
         help="seeds of each size, in the order they are run",
     )
     flags.add_argument(
         "--hours",
-        type=float,
+        type=_hours,
         default=HOURS,
         help="time limit on two cores; the costliest sizes get fewer seeds",
     )
@@ -81,6 +83,23 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError("must be a positive whole number")
     return int(text)
+
+
+def _seed(text: str) -> int:
+    try:
+        return read_seed(text)
+    except NestError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = math.nan
+    if not (0 < hours < math.inf):
+        raise argparse.ArgumentTypeError("must be a number of hours above 0")
+    return hours
 
 
 def _earlier_report(text: str) -> dict[str, Any]:

@@ -160,10 +160,9 @@ def finetune(
             f"{pretrained_model / 'config.json'}: training.preset is not one of {', '.join(recipes)}; train the model "
             "again."
         )
-    preset_recipe = recipes[parent.training["preset"]].for_examples(
-        int(np.count_nonzero(table.split == "train"))
-    )
-    recipe_used = preset_recipe.on_device(fabric.device.type).with_changes(**recipe)
+    preset_recipe = recipes[parent.training["preset"]]
+    recipe_used = preset_recipe.for_training(int(np.count_nonzero(table.split == "train")), recipe)
+    recipe_used = recipe_used.on_device(fabric.device.type)
 
     def make_task() -> FineTuning:
         torch.manual_seed(seed)
@@ -245,7 +244,7 @@ def _refuse_other_pretraining(first: Path, origins: Mapping[int, Path]) -> None:
     """Refuse pretrained models that differ from the first in more than their seed.
 
     Raises:
-        NestError: a model is missing, or has another seed, recipe or shape.
+        NestError: a model is missing, or has another system, seed, recipe or shape.
     """
     for seed, folder in origins.items():
         if not (folder / "config.json").exists():
@@ -254,7 +253,7 @@ def _refuse_other_pretraining(first: Path, origins: Mapping[int, Path]) -> None:
             )
         first_card, card = (checkpoint.read_card(path) for path in (first, folder))
         first_recipe, recipe = (result_fields(one.training.get("recipe", {})) for one in (first_card, card))
-        is_same = (first_card.model, first_recipe) == (card.model, recipe)
+        is_same = (first_card.system, first_card.model, first_recipe) == (card.system, card.model, recipe)
         if card.training.get("seed") != seed or not is_same:
             raise NestError(
                 f"{folder}: not pretrained like {first} with seed {seed}; pretrain both again with --seeds."

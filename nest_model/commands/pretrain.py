@@ -114,8 +114,8 @@ def pretrain(
                 systems()[system].title,
                 SMALLEST_SHOWN,
             )
-    preset_recipe = pretraining_recipe(model, system).for_examples(len(all_patients.train))
-    recipe_used = preset_recipe.on_device(fabric.device.type).with_changes(**recipe)
+    recipe_used = pretraining_recipe(model, system).for_training(len(all_patients.train), recipe)
+    recipe_used = recipe_used.on_device(fabric.device.type)
     recipe_used = recipe_used.for_share_of_examples(patient_share)
     run = PretrainingRun(system, model, config, recipe_used, seed, patients, tokens)
     run_key, outputs = run.key(key), [out / name for name in checkpoint.FILES]
@@ -129,7 +129,7 @@ def pretrain(
         return result
     alone = fabric.world_size == 1 and fabric.device.type == "cpu"
     parameters = encoder_class(system).num_parameters(config)
-    refuse_too_large(parameters, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
+    refuse_too_large(parameters, f"{system}, {model}", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
     stages = run.train(runtime, states)
     if not fabric.is_global_zero:
         return {}

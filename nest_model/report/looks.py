@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from nest_model.report.feature_words import importance_in_words
+from nest_model.report.pretraining import recipe_beside_paper
 from schemas.code_names import CodeNames
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
@@ -12,8 +13,12 @@ from schemas.tables.leak_audit import LeakAudit
 
 
 def looks(layout: Layout, cohort: str) -> dict[str, Any]:
-    """Return `attention` and `removals` of NEST and `importance` of LightGBM, where available."""
+    """Return `attention`, `removals` and `differences` of NEST and `importance` of LightGBM, where available.
+
+    `differences` are those of its config and recipe from the paper's.
+    """
     explanations = {
+        "differences": recipe_beside_paper(layout.model(f"{cohort}_nest"), is_finetuned=True),
         "attention": _metrics(layout, f"{cohort}_nest").get("attention"),
         "removals": _json(removals_path(layout, cohort)),
         "importance": importance_in_words(

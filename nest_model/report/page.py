@@ -378,10 +378,24 @@ def pretraining_variables(metrics: Mapping[str, Any] | None, people: str) -> dic
     """
     return {
         "people": people,
+        "objectives": objectives(metrics["model"]) if metrics else [],
         "validation": validation_rows(metrics),
         "guesses_are": table.WHAT_THEY_ARE,
         "pretraining_pictures": pretraining_pictures(metrics, people),
     }
+
+
+def objectives(model: Mapping[str, Any]) -> list[str]:
+    """Return in words what a NEST of this config was pretrained to predict."""
+    words_by_weight = {
+        "mlm_weight": "masked tokens (MLM)",
+        "msm_weight": "masked sets (MSM)",
+        "own_set_weight": "visible sets from their own [CLS] (own sets)",
+    }
+    first, *others = [words for weight, words in words_by_weight.items() if model.get(weight)] or [
+        "masked tokens and sets"
+    ]
+    return [f"{first[:1].upper()}{first[1:]}", *others]
 
 
 def pretraining_pictures(metrics: Mapping[str, Any] | None, people: str) -> list[Markup]:

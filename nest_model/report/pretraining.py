@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nest_model.training.paper_differences import differences
 from schemas.io.verify import is_written, verified
 from schemas.suppress import suppress_small
 
@@ -28,10 +29,18 @@ def pretraining(model: Path) -> dict[str, Any] | None:
         "counts": {name: suppress_small(int(metrics[name])) for name in _COUNTS if name in metrics},
         "epochs": len(metrics.get("history", [])),
         **{name: value for name, value in settings.items() if value is not None},
-        "model": _config(model),
+        "model": _config(model).get("model", {}),
+        "differences": recipe_beside_paper(model, is_finetuned=False),
     }
+
+
+def recipe_beside_paper(model: Path, *, is_finetuned: bool) -> list[dict[str, str]]:
+    """Return where a model's config and recipe differ from the paper's NEST; empty if the folder holds no model."""
+    config = _config(model)
+    recipe = config.get("training", {}).get("recipe")
+    return differences(config["model"], recipe, is_finetuned=is_finetuned) if recipe else []
 
 
 def _config(model: Path) -> dict[str, Any]:
     path = model / "config.json"
-    return json.loads(verified(path).read_text()).get("model", {}) if is_written(path) else {}
+    return json.loads(verified(path).read_text()) if is_written(path) else {}

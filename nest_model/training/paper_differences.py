@@ -90,9 +90,7 @@ def open_points_table() -> str:
 
 def section(config: ModelConfig, training: Mapping[str, Any], *, is_finetuned: bool) -> list[str]:
     """Return the model card's section on differences from the paper."""
-    recipe = (FINETUNING if is_finetuned else PRETRAINING)["paper"]
-    rows = _differences(asdict(config), asdict(ModelConfig.preset("paper", config.vocab_size)))
-    rows += _differences(training["recipe"], asdict(recipe))
+    rows = differences(asdict(config), training["recipe"], is_finetuned=is_finetuned)
     if frozen := training.get("frozen"):
         rows.append({"field": "frozen", "here": ", ".join(frozen), "the paper": "none"})
     if training.get("leave_out_last_set"):
@@ -107,6 +105,21 @@ def section(config: ModelConfig, training: Mapping[str, Any], *, is_finetuned: b
             "",
         ]
     return lines
+
+
+def differences(
+    model: Mapping[str, Any], recipe: Mapping[str, Any], *, is_finetuned: bool
+) -> list[dict[str, str]]:
+    """Return the fields of a model's config and recipe that differ from the preset `paper`: field, here, the paper.
+
+    Args:
+        model: the fields of its config, as in `config.json`, and recipe: those of its recipe.
+    """
+    of_paper = (FINETUNING if is_finetuned else PRETRAINING)["paper"]
+    return [
+        *_differences(model, asdict(ModelConfig.preset("paper", model["vocab_size"]))),
+        *_differences(recipe, asdict(of_paper)),
+    ]
 
 
 def _differences(values: Mapping[str, Any], paper: Mapping[str, Any]) -> list[dict[str, str]]:

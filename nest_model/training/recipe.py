@@ -31,8 +31,7 @@ def pretraining_recipe(preset: str, system: str) -> Recipe:
 
 
 FINETUNING = {
-    # 12 examples per step instead of the paper's 36, and event dropout, which the paper lacks: without it a few hundred
-    # positives are memorised in two epochs
+    # 12 examples per step instead of the paper's 36, and event dropout, which the paper lacks
     "tiny": Recipe(
         learning_rate=2e-4,
         epochs=4,
@@ -46,7 +45,7 @@ FINETUNING = {
         decay="cosine",
         examples_per_step=12,
         thinning=(0.4, 0.8),
-        least_steps=1_000,  # in six epochs 400 children do worse than a probe; chosen on validation patients
+        least_steps=1_000,  # in few epochs 400 children do worse than a probe; chosen on validation patients
     ),
     "paper": Recipe(
         learning_rate=1e-5, epochs=30, patience=3, weight_decay=1e-3, warmup_share=0.1, decay="cosine"

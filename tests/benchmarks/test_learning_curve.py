@@ -102,6 +102,30 @@ def test_invalid_plan_is_refused_in_one_sentence(tmp_path, capsys, arguments: li
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--seeds", "-1"], "'-1' is not a seed; write a whole number from 0"),
+        (["--hours", "nan"], "must be a number of hours above 0"),
+        (["--hours", "-2"], "must be a number of hours above 0"),
+        (["--hours", "inf"], "must be a number of hours above 0"),
+    ],
+)
+def test_a_seed_or_a_limit_that_is_none_is_refused(tmp_path, capsys, arguments: list[str], words: str):
+    with pytest.raises(SystemExit):
+        main(
+            [
+                f"{arguments[0]}={arguments[1]}",
+                "--work",
+                str(tmp_path / "work"),
+                "--out",
+                str(tmp_path / "out"),
+            ]
+        )
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_work_folder_with_other_files_is_refused(tmp_path, capsys):
     (tmp_path / "thesis.tex").write_text("mine")
     assert main(["--sizes", "500", "--work", str(tmp_path), "--out", str(tmp_path / "out")]) == 2

@@ -124,6 +124,10 @@ def test_set_position_none_drops_the_hours_of_the_presets_time2vec():
         ("msm_weight=0 set_mask_share=0.3", "set_mask_share masks nothing while msm_weight is 0"),
         ("set_mask_share=1", "set_mask_share 1 masks every set"),
         ("max_sets=1", "max_sets 1 keeps one set of each patient"),
+        (
+            "starts_at_shares=true msm_weight=0 own_set_weight=0",
+            "starts_at_shares begins with a set head that nothing trains",
+        ),
     ],
 )
 def test_contradicting_options_are_refused(preset, text, sentence):
@@ -185,15 +189,18 @@ def test_an_unknown_preset_is_refused_with_the_nearest(capsys):
 
 
 def test_every_field_of_model_and_recipe_can_be_set_once():
-    """A pretraining sets every field but those that follow from the data, of an ablation and of no effect."""
+    """One training or the other sets every field but those that follow from the data or an ablation."""
     every_field = {field.name for kind in (ModelConfig, Recipe) for field in fields(kind)}
     settable = {FIELDS.get(name, name) for name in PretrainingOptions.names()} - set(OF_DATA)
-    assert every_field - settable == {"vocab_size", "visit_types", "shuffle_seed", "shortcuts", "row_budget"}
+    of_tasks = {"dropout", "head_rate", "thinning"}
+    not_set = {"vocab_size", "visit_types", "shuffle_seed", "shortcuts", "row_budget"}
+    assert every_field - settable == not_set | of_tasks
+    assert of_tasks < set(FineTuningOptions.names())
     assert len(PretrainingOptions.names()) == len(set(PretrainingOptions.names()))
 
 
 def test_set_flags_and_a_setting_read_any_field_the_same():
-    text = "layers=3 d_model=128 dropout=0.2 thinning=0.1,0.3 max_rows=none"
+    text = "layers=3 d_model=128 clip_norm=0.2 least_steps=300 max_rows=none"
     options = PretrainingOptions.from_text(text)
     command = ["pretrain", *(f"--{path}=x" for path in ("seqset", "subjects", "vocab", "out"))]
     values = vars(parser().parse_args([*command, "--set", "layers=3 d_model=128", "--set", text[21:]]))
@@ -201,7 +208,7 @@ def test_set_flags_and_a_setting_read_any_field_the_same():
     assert (
         take_options(PretrainingOptions, values) == options == PretrainingOptions.from_flags(options.flags())
     )
-    assert options.recipe == {"dropout": 0.2, "thinning": (0.1, 0.3)}
+    assert options.recipe == {"clip_norm": 0.2, "least_steps": 300}
     assert options.changes("tiny") == {"layers": 3, "d_model": 128, "max_rows": None}
 
 
@@ -217,7 +224,28 @@ def test_set_flags_and_a_setting_read_any_field_the_same():
         (FineTuningOptions, "dropout=nan", "dropout must be"),
         (FineTuningOptions, "max_sets=0", "max_sets must be greater than or equal to 1"),
         (FineTuningOptions, "examples_per_step=0", "examples_per_step must be greater than or equal to 1"),
-        (PretrainingOptions, "thinning=0.1,1.5", "thinning must be less than 1"),
+        (FineTuningOptions, "thinning=0.1,1.5", "thinning must be less than 1"),
+        (
+            FineTuningOptions,
+            "thinning=0.5",
+            "thinning needs two shares separated by a comma, such as 0.4,0.8.",
+        ),
+        (FineTuningOptions, "thinning=0.8,0.4", "thinning needs the smaller share first, such as 0.4,0.8."),
+        (
+            PretrainingOptions,
+            "thinning=0.1,0.5",
+            "thinning has no effect here: it is an option of a fine-tuning.",
+        ),
+        (
+            PretrainingOptions,
+            "head_rate=2",
+            "head_rate has no effect here: it is an option of a fine-tuning.",
+        ),
+        (
+            FineTuningOptions,
+            "shares_embeddings=true",
+            "shares_embeddings has no effect here: it is an option of a pretraining.",
+        ),
         (PretrainingOptions, "weight_decay=inf", "weight_decay must be a finite number"),
         (FineTuningOptions, "dropout=0.1 dropout=0.2", "dropout: given more than once"),
     ],

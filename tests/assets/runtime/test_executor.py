@@ -148,6 +148,18 @@ def test_every_job_has_an_order_for_all_that_it_reads():
         assert not executor.reads_without_order((key.to_user_string() for key in keys), graph), job
 
 
+def test_a_job_without_a_step_is_refused_and_leaves_no_page(tmp_path: Path):
+    tasks = {"NEST_EVIDENCE_SYSTEMS": "nest,bert", "NEST_EVIDENCE_TASKS": "pcornet_autism"}
+    result = run("dagster", "job", "execute", "-j", "mimic_evidence", folder=tmp_path, **tasks)
+    assert result.returncode == 1
+    (message,) = [line for line in result.output.splitlines() if " error: " in line]
+    assert message.partition(" error: ")[2] == (
+        "mimic_evidence has no step to execute. NEST_EVIDENCE_SYSTEMS and NEST_EVIDENCE_TASKS leave it nothing: name "
+        "cohorts of the job's own source, and rows that have cells on them."
+    )
+    assert not Layout(tmp_path / "data" / "mimic").root.exists()
+
+
 @pytest.mark.long  # every day: what a run starts from, above
 def test_job_of_a_cohort_is_refused_before_its_first_step_when_there_is_no_pretrained_model(tmp_path: Path):
     layout = Layout(tmp_path / "data" / "mimic")

@@ -37,7 +37,13 @@ from tests.support.factories.world import (
 
 ONE_EPOCH = Recipe(1e-3, 1, 1, examples_per_step=6)
 DIAGNOSES, LABORATORY = 0, 3  # places of the kinds in KINDS
-HEADS = {"bool": ("false", "true"), "class": ("A", "B", "C"), "list": ("A", "B", "C")}
+HEADS = {
+    "bool": ("false", "true"),
+    "class": ("A", "B", "C"),
+    "list": ("A", "B", "C"),
+    "number": (),
+    "time": (),
+}
 
 every_system = pytest.mark.parametrize(
     "system",

@@ -342,6 +342,15 @@ def test_learning_rate_depends_on_the_label_type(world, pretrained_model, tmp_pa
     assert config["training"]["recipe"]["learning_rate"] == rate
 
 
+def test_least_steps_of_a_user_are_made(world, pretrained_model, tmp_path):
+    tune(
+        world, pretrained_model, tmp_path, recipe={"least_steps": 6, "examples_per_step": 100, "patience": 9}
+    )
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["training"]["recipe"]["epochs"] == 6
+    assert json.loads((tmp_path / "model" / "metrics.json").read_text())["epochs"] == 6
+
+
 def test_shards_of_another_vocabulary_are_refused(world, pretrained_model, tmp_path):
     other_world = make_world(tmp_path / "other", subjects=20)
     for card in other_world.seqset.glob("*.card.json"):

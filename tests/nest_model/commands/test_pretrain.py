@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from nest_model.commands.pretrain import pretrain
 from nest_model.recipe import Recipe
 from nest_model.training.device import launch_fabric
 from nest_model.training.stop import Stopped
@@ -85,6 +86,23 @@ def test_weights_depend_on_the_seed_only(world, finished_run, tmp_path):
     assert train(world, tmp_path / "other", seed=7) != weights(finished_run)
     for file in ("config.json", "README.md", "metrics.json"):
         assert (tmp_path / "again" / file).read_bytes() == (finished_run / file).read_bytes()
+
+
+def test_least_steps_of_a_user_are_made(world, tmp_path):
+    sizes = {"d_model": 16, "heads": 2, "d_ff": 16}
+    pretrain(
+        **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
+        **sizes,
+        model="tiny",
+        position=None,
+        seed=42,
+        out=tmp_path,
+        runtime=runtime(tmp_path),
+        recipe={"least_steps": 12, "examples_per_step": 100, "patience": 12},
+    )
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["training"]["recipe"]["epochs"] == 12
+    assert len(json.loads((tmp_path / "metrics.json").read_text())["history"]) == 12
 
 
 def test_a_last_set_that_is_left_out_changes_nothing_in_the_weights(world, finished_run, tmp_path):

@@ -142,8 +142,17 @@ def test_history_head_equals_the_reference_with_and_without_line(line):
     for weight in head.parameters():
         nn.init.normal_(weight)
 
-    weights = dict(head.named_parameters())
-    torch.testing.assert_close(head(parts), reference_model.history_head(weights, parts), **CLOSE)
+    weights = {name: weight.detach().clone().requires_grad_() for name, weight in head.named_parameters()}
+    own_parts, parts_of_reference = parts.clone().requires_grad_(), parts.clone().requires_grad_()
+    actual = head(own_parts)
+    expected = reference_model.history_head(weights, parts_of_reference)
+    torch.testing.assert_close(actual, expected, **CLOSE)
+    direction = torch.randn_like(actual)
+    (actual * direction).sum().backward()
+    (expected * direction).sum().backward()
+    torch.testing.assert_close(own_parts.grad, parts_of_reference.grad, **CLOSE)
+    for name, weight in head.named_parameters():
+        torch.testing.assert_close(weight.grad, weights[name].grad, **CLOSE)
     head.train()
     assert not torch.equal(head(parts), head(parts))
 

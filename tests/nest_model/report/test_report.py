@@ -13,6 +13,7 @@ from nest_model.data.predictions import read_predictions
 from nest_model.evaluation.metrics import METRICS, evaluate
 from nest_model.report import results_table, write_cohort_report, write_report
 from nest_model.report.looks import leak_audit
+from nest_model.report.page import objectives
 from nest_model.report.planted import load_planted_risk, planted_part_shares
 from nest_model.report.tasks import predictions_path, title_of
 from nest_model.report.verdicts import recalibration_warnings, verdicts
@@ -799,6 +800,19 @@ def test_page_has_no_warning_when_recalibration_helps():
         len(recalibration_warnings({"models": {"nest": good}, "recalibrated": {"models": {"nest": bad}}}))
         == 1
     )
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ((1, 1, 1), "Masked tokens (MLM), masked sets (MSM), visible sets from their own [CLS] (own sets)"),
+        ((1, 0, 0), "Masked tokens (MLM)"),
+        ((0, 0.5, 0), "Masked sets (MSM)"),
+    ],
+)
+def test_the_page_names_what_a_pretraining_predicts_and_no_more(weights, words):
+    names = ("mlm_weight", "msm_weight", "own_set_weight")
+    assert ", ".join(objectives(dict(zip(names, weights, strict=True)))) == words
 
 
 def test_curves_are_withheld_when_rows_belong_to_few_patients(tmp_path):

@@ -6,8 +6,11 @@ import pytest
 
 from nest_model.config import ModelConfig
 from nest_model.options import PretrainingOptions
+from nest_model.report.pretraining import recipe_beside_paper
 from nest_model.training.paper_differences import OPEN_POINTS, open_points_table, section
 from nest_model.training.recipe import FINETUNING, PRETRAINING
+from schemas.io.outputs import write_json
+from schemas.markdown import markdown_table
 from tests.support.commands import ROOT
 
 
@@ -37,6 +40,16 @@ def test_a_card_lists_every_difference_from_the_paper():
     assert open_points_table() not in tiny
     assert "| own_set_weight | 1 | 0 |" in tiny
     assert "| learning_rate | 0.002 | 5e-05 |" in tiny
+
+
+def test_a_page_lists_what_the_card_lists_and_nothing_without_a_model(tmp_path):
+    config, recipe = ModelConfig.preset("tiny", 100), asdict(FINETUNING["tiny"])
+    write_json(tmp_path / "config.json", {"model": asdict(config), "training": {"recipe": recipe}})
+    rows = recipe_beside_paper(tmp_path, is_finetuned=True)
+    assert {"field": "thinning", "here": "0.4 to 0.8", "the paper": "0 to 0"} in rows
+    assert {"field": "readout", "here": "history", "the paper": "cls"} in rows
+    assert markdown_table(rows) in _lines("tiny", is_finetuned=True)
+    assert recipe_beside_paper(tmp_path / "none", is_finetuned=True) == []
 
 
 @pytest.mark.docs

@@ -268,6 +268,28 @@ def test_pretraining_seeds_pair_with_finetuning_seeds(world, tmp_path, trained_s
     assert not (tmp_path / "missing" / "model" / "model.safetensors").exists()
 
 
+def test_a_seed_of_another_system_is_refused(world, tmp_path):
+    """BERT and Performer have the same config: by that alone one would be averaged with the other."""
+    folder = tmp_path / "pretrained"
+    for system, seed, out in (("bert", 42, folder), ("performer", 123, model_of_seed(folder, 123))):
+        pretrain_seeds(
+            **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
+            system=system,
+            model="tiny",
+            position=None,
+            d_model=16,
+            heads=2,
+            d_ff=16,
+            seeds=(seed,),
+            out=out,
+            runtime=runtime(out),
+            recipe={"epochs": 1},
+        )
+    with pytest.raises(NestError, match=r"not pretrained like .* with seed 123"):
+        tune(world, folder, tmp_path / "tuned", (42, 123), pretraining_seeds=True)
+    assert not (tmp_path / "tuned" / "model" / "model.safetensors").exists()
+
+
 def test_a_task_that_cannot_be_learnt_stops_at_the_first_seed(world, pretrained_folder, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -77,7 +77,7 @@ def test_a_shared_embedding_sums_and_trains_both_parts():
     assert (has_gradient == (_dense(groups)[8] != 0)).all()
 
 
-def test_a_folded_model_equals_the_shared_model_and_the_reference():
+def test_a_folded_model_equals_the_shared_model_and_the_reference_with_gradients():
     model, batch = _model(), ragged_batch([[3, 0, 8], [5], [1, 1]])
     batch.tokens[batch.tokens >= len(TOKENS)] = 6
     share_embedding(model.embedding, CodeGroups.of(TOKENS))
@@ -93,7 +93,10 @@ def test_a_folded_model_equals_the_shared_model_and_the_reference():
     with parametrize.cached():
         shared_losses = pretraining_loss(model, masked_batch)
     losses = pretraining_loss(plain, masked_batch)
-    hidden_states, mlm, msm, own_sets = reference_model.losses(plain_weights, CONFIG, batch, masked_batch)
+    table = plain_weights["embedding.weight"].detach().clone().requires_grad_()
+    hidden_states, mlm, msm, own_sets = reference_model.losses(
+        plain_weights | {"embedding.weight": table}, CONFIG, batch, masked_batch
+    )
     close = {"rtol": 0, "atol": 1e-12}
     torch.testing.assert_close(plain(masked_batch.batch), hidden_states, **close)
     torch.testing.assert_close(model(masked_batch.batch), hidden_states, **close)
@@ -101,6 +104,12 @@ def test_a_folded_model_equals_the_shared_model_and_the_reference():
         torch.testing.assert_close(
             torch.stack([actual.mlm, actual.msm, actual.own]), torch.stack([mlm, msm, own_sets]), **close
         )
+    (of_table,) = torch.autograd.grad(mlm + msm + own_sets, table)
+    shared_losses.total.backward()
+    both_parts = model.embedding.parametrizations.weight
+    torch.testing.assert_close(both_parts.original.grad, of_table, **close)
+    of_groups = torch.from_numpy(_dense(CodeGroups.of(TOKENS))).T @ of_table
+    torch.testing.assert_close(both_parts[0].groups.grad, of_groups, **close)
 
 
 def test_a_vocabulary_without_groups_shares_nothing():

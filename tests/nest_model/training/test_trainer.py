@@ -69,6 +69,23 @@ def test_few_examples_get_up_to_30_epochs(examples, epochs):
     assert recipe.for_examples(examples).epochs == epochs
 
 
+@pytest.mark.parametrize(
+    ("changes", "epochs"),
+    [
+        ({}, 10),
+        ({"least_steps": 2_000}, 20),
+        ({"examples_per_step": 24}, 20),
+        ({"least_steps": 0}, 6),
+        ({"epochs": 3, "least_steps": 2_000}, 3),
+        ({"epochs": None, "learning_rate": 1e-3}, 10),
+    ],
+)
+def test_changes_of_a_recipe_shape_the_epochs_that_few_examples_get(changes, epochs):
+    recipe = Recipe(learning_rate=1.0, epochs=6, patience=3, examples_per_step=12, least_steps=1_000)
+
+    assert recipe.for_training(1_200, changes).epochs == epochs
+
+
 def test_few_examples_get_no_more_epochs_without_least_steps():
     recipe = Recipe(learning_rate=1.0, epochs=6, patience=3)
 
