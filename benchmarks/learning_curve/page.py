@@ -9,10 +9,11 @@ _ORDER = ("best", "lightgbm", "logistic", "without_pretraining", "probe", "nest"
 ABOUT = """# The learning curve
 
 Made by `make bench-learning`, by the code and on the machines named below, as
-[learning.md](../learning.md#the-learning-curve) says. Synthetic MIMIC of so many patients, about seven in ten of them
-to train on; each seed draws other patients, pretrains and fine-tunes. Every choice is made on validation patients; test patients are scored when all is trained.
-Mean test AUROC of mortality, long stay and readmission, the mean over the seeds; 95 % intervals of resampled patients,
-the same draws for every model of a seed. ± is the standard deviation over the seeds, of patients and training together.
+[learning.md](../learning.md#the-learning-curve) says. Synthetic MIMIC of so many patients, about seven in ten
+of them to train on; each seed draws other patients, pretrains and fine-tunes. Every choice is made on
+validation patients; test patients are scored when all is trained. Mean test AUROC of mortality, long stay and
+readmission, the mean over the seeds; 95 % intervals of resampled patients, the same draws for every model of a
+seed. ± is the standard deviation over the seeds, of patients and training together.
 """
 
 

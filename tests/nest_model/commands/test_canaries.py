@@ -91,7 +91,10 @@ def logits(world: World, labels: World, system: str, label_type: str) -> torch.T
     torch.manual_seed(3)
     encoder = encoder_class(system)(ModelConfig.preset("tiny", len(tokens), system=system))
     encoder.describe_tokens(tokens)
-    task = table.task.model_copy(update={"label_type": label_type, "classes": HEADS[label_type]})
+    head = {"label_type": label_type, "classes": HEADS[label_type]}
+    if label_type == "time":
+        head["times_days"] = (30.0, 90.0)
+    task = table.task.model_copy(update=head)
     classifier = Classifier(encoder, task, dropout=0.0)
     for weight in classifier.fresh_weights:  # linear terms and votes start at 0 and would show nothing
         torch.nn.init.normal_(weight, std=0.1)
