@@ -50,14 +50,16 @@ def test_evidence_killed_ten_times_ends_with_the_same_page(full_run: Run, tmp_pa
 
     dice = random.Random(SEED)
     hits = 0
-    for _ in range(KILLS):
+    for _ in range(3 * KILLS):  # a kill may come when the run has ended
+        if hits == KILLS:
+            break
         kill = Kill(dice.choice(["all", "run", "one"]), dice.randint(0, 24 + STEPS), dice.uniform(0, 12))
         hits += kill_while_running(EVIDENCE, killed_run, kill, dice, **SETTINGS)
         assert not processes_writing_to(killed_run / "data"), "a process outlives its run"
     last = run(*EVIDENCE, folder=killed_run, **SMALL | SETTINGS)
 
     assert last.returncode == 0, last.output[-2000:]
-    assert hits >= KILLS // 2
+    assert hits == KILLS
     assert page(killed_run) == page(undisturbed_run)
     assert b"mimic_long_stay" in page(killed_run)["metrics.json"]
     for cell in CELLS:
