@@ -52,9 +52,11 @@ def cohort_checks(source: str, cohort: str) -> list[dg.AssetChecksDefinition]:
     def suite(layout: Layout) -> Suite:
         return labels_suite(layout, cohort)
 
-    labels, tables_of_the_suite = f"{cohort}_labels", [f"{source}_subjects", f"{source}_encounters"]
+    labels = f"{cohort}_labels"
+    # by name: the suite itself can only be built when there are labels
+    suite_tables = [f"{source}_subjects", f"{source}_encounters"]
     return [
-        table_checks(source, labels, labels, suite, tables_of_the_suite),
+        table_checks(source, labels, labels, suite, suite_tables),
         leak_check(source, cohort),
     ]
 

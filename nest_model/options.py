@@ -33,14 +33,15 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     of_model: ClassVar[frozenset[str]]  # fields of the model's config that may be changed beside the options
-    without_effect: ClassVar[Mapping[str, str]]  # fields of the recipe that this training does not use -> why
+    kind: ClassVar[str]  # of training, in words
+    unused: ClassVar[frozenset[str]]  # fields of the recipe that only the other kind of training has
 
     fields: Mapping[str, Any] = Field(
         {},
         exclude=True,
         description=(
-            "any field of the model's config or the recipe, as name=value, such as d_model=128 or dropout=0.2; several "
-            "are separated by spaces, and the flag may be repeated"
+            "a field of the recipe or, where it is the training's to choose, of the model's config, as name=value, "
+            "such as weight_decay=0.1; several are separated by spaces, and the flag may be repeated"
         ),
     )
 
@@ -76,9 +77,9 @@ class Options(BaseModel):
         Raises:
             NestError: an option is unknown, or has a value it cannot take.
         """
-        if names := [name for name in values if name in cls.without_effect]:
+        if names := [name for name in values if name in cls.unused]:
             raise NestError(
-                "; ".join(f"{name} has no effect here: {cls.without_effect[name]}" for name in names) + "."
+                f"{', '.join(names)}: a {cls.kind} does not use it; give it to the other training, or leave it out."
             )
         others = {name: value for name, value in values.items() if name in cls.other_fields()}
         own = {name: value for name, value in values.items() if name not in others}
@@ -88,11 +89,17 @@ class Options(BaseModel):
         if other_values:
             own["fields"] = {**own.get("fields", {}), **other_values}
         try:
-            return cls(**own)
+            options = cls(**own)
         except ValidationError as error:
             raise NestError(
                 "; ".join(_message(dict(fault), cls.names()) for fault in error.errors())
             ) from None
+        if options.epochs is not None and options.fields.get("least_steps"):
+            raise NestError(
+                "epochs and least_steps: the epochs are as many as you name, whatever least_steps; leave one of the "
+                "two out."
+            )
+        return options
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -127,7 +134,7 @@ class Options(BaseModel):
             *cls.model_fields,
             *(FIELDS[name] for name in cls.model_fields if name in FIELDS),
             *NOT_CHANGED,
-            *cls.without_effect,
+            *cls.unused,
         }
         return {name: hint for name, hint in hints.items() if name not in own}
 
@@ -159,9 +166,8 @@ class PretrainingOptions(Options):
     """Options of a pretraining."""
 
     of_model: ClassVar[frozenset[str]] = frozenset(field.name for field in fields(ModelConfig))
-    without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("dropout", "head_rate", "thinning"), "it is an option of a fine-tuning"
-    )
+    kind: ClassVar[str] = "pretraining"
+    unused: ClassVar[frozenset[str]] = frozenset(("dropout", "head_rate", "thinning"))
 
     position: Literal["days_since_first", "days_since_prior", "index"] | None = Field(
         None, description="position of a set among its patient's sets"
@@ -298,9 +304,8 @@ class FineTuningOptions(Options):
     """Options of a fine-tuning; of the model's config only what is read of a patient can change."""
 
     of_model: ClassVar[frozenset[str]] = frozenset(ContextLimits.__annotations__)
-    without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("starts_at_shares", "shares_embeddings"), "it is an option of a pretraining"
-    )
+    kind: ClassVar[str] = "fine-tuning"
+    unused: ClassVar[frozenset[str]] = frozenset(("starts_at_shares", "shares_embeddings"))
 
     readout: Readout | None = Field(
         None,

@@ -14,13 +14,13 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-def _two(value: Any) -> Any:
+def _pair(value: Any) -> Any:
     if isinstance(value, tuple | list) and len(value) != 2:
         raise ValueError("needs two shares separated by a comma, such as 0.4,0.8")
     return value
 
 
-def _in_order(shares: tuple[float, float]) -> tuple[float, float]:
+def _ascending_pair(shares: tuple[float, float]) -> tuple[float, float]:
     if shares[0] > shares[1]:
         raise ValueError("needs the smaller share first, such as 0.4,0.8")
     return shares
@@ -42,7 +42,10 @@ class Recipe:
     decay: Literal["constant", "cosine", "linear"] = "constant"  # of the rate after the warm-up, down to 0
     examples_per_step: Annotated[int, Field(ge=1)] = 36
     # event dropout: each step drops a share of the events, drawn between these two
-    thinning: Annotated[tuple[Share, Share], BeforeValidator(_two), AfterValidator(_in_order)] = (0.0, 0.0)
+    thinning: Annotated[tuple[Share, Share], BeforeValidator(_pair), AfterValidator(_ascending_pair)] = (
+        0.0,
+        0.0,
+    )
     starts_at_shares: bool = False  # MSM's head starts at the training sets' mean shares, a constant guess
     shares_embeddings: bool = False  # tokens share embeddings of their code groups, see shared_embedding.py
     least_steps: Annotated[int, Field(ge=0)] = 0  # few examples get more epochs, see `for_examples`
@@ -70,7 +73,11 @@ class Recipe:
         return replace(self, epochs=max(1, round(share * self.epochs)))
 
     def for_training(self, examples: int, changes: Mapping[str, Any]) -> Self:
-        """Return the recipe with a user's changes; unless these set the epochs, with enough for `least_steps`."""
+        """Return the recipe with a user's changes; unless these set the epochs, with enough for `least_steps`.
+
+        Args:
+            examples: those of the training split.
+        """
         changed_recipe = self.with_changes(**changes)
         return changed_recipe if changes.get("epochs") else changed_recipe.for_examples(examples)
 

@@ -170,14 +170,14 @@ class Settings(BaseSettings):
     pretraining: str = Field(
         "",
         description="Pretraining options that differ from the model's preset, as `name=value` separated by spaces, "
-        "e.g. `time2vec=days msm_weight=0.5`. Besides the flags of `pretrain` every field of the model's config and "
-        "of the recipe is one, e.g. `d_model=128 weight_decay=0.1`.",
+        "e.g. `time2vec=days msm_weight=0.5`. Besides the flags of `pretrain` every field of the model's config is "
+        "one, and of the recipe what a pretraining uses, e.g. `d_model=128 weight_decay=0.1`.",
     )
     finetuning: str = Field(
         "",
         description="Fine-tuning options that differ from the model's preset, as `name=value` separated by spaces, "
-        "e.g. `freeze=swe,cse readout=cls`. Besides the flags of `finetune` every field of the recipe is one, and the "
-        "limits of what is read of a patient, e.g. `dropout=0.2 max_sets=4`.",
+        "e.g. `freeze=swe,cse readout=cls`. Besides the flags of `finetune` what a fine-tuning uses of the recipe is "
+        "one, and the limits of what is read of a patient, e.g. `dropout=0.2 max_sets=4`.",
     )
     seed: int = Field(
         DEFAULT,

@@ -170,7 +170,7 @@ def yardsticks_asset(source: str, cohort: str, thresholds: Sequence[float] = ())
         removals = {"removals": {"model": layout.model(f"{cohort}_nest"), "threads": 1}}
         training = FineTuningOptions.from_text(settings.finetuning)
 
-        def finetuned(
+        def fine_tune(
             folder: str, file: Path, labels: Path, options_used: FineTuningOptions, **start: str
         ) -> dict[str, Any]:
             # the key depends neither on the further seeds nor on the pretrained weights
@@ -193,10 +193,10 @@ def yardsticks_asset(source: str, cohort: str, thresholds: Sequence[float] = ())
         def train_more() -> Mapping[str, float]:
             file = yardstick_predictions(predictions, WITHOUT_PRETRAINING)
             labels = layout.labels(cohort)
-            metrics = finetuned(WITHOUT_PRETRAINING, file, labels, training.unfrozen(), start="fresh")
+            metrics = fine_tune(WITHOUT_PRETRAINING, file, labels, training.unfrozen(), start="fresh")
             if (models / EARLIER_LABELS).exists():
                 file = earlier_predictions(predictions, "nest")
-                metrics |= finetuned(EARLIER, file, models / EARLIER_LABELS, training)
+                metrics |= fine_tune(EARLIER, file, models / EARLIER_LABELS, training)
             return metrics
 
         return _task_model(

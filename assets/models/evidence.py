@@ -141,7 +141,7 @@ def pretraining_asset(source: str, row: EvidenceRow) -> dg.AssetsDefinition:
     assert row.system is not None, "boosted trees are not pretrained"
 
     @dg.asset(
-        name=EvidenceAssets(source).pretrained(row),
+        name=EvidenceAssets(source).pretraining(row),
         deps=[inputs_name(source)],
         metadata={
             ONLY_AFTER: [inputs_name(source)],
@@ -155,23 +155,23 @@ def pretraining_asset(source: str, row: EvidenceRow) -> dg.AssetsDefinition:
         owners=RESEARCH_TEAM,
     )
     @with_clear_errors
-    def pretrained(
+    def pretraining(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
         settings = workspace.settings
         preset = preset_for(settings.model, gpu=has_gpu())
         of_nest = flags_of_nest(settings, sources()[source].pretraining)
         own_flags = {"threads": 1, **row.pretraining_flags(of_nest, preset)}  # two steps run at the same time
-        name = EvidenceAssets(source).pretrained(row)
+        name = EvidenceAssets(source).pretraining(row)
         card = pretrain(context, workspace, pipes, source, name, own_flags, failures_are_results=True)
         return pretraining_result(workspace.experiment_layout(source).model(name), card)
 
-    return pretrained
+    return pretraining
 
 
 def cell_asset(source: str, row: EvidenceRow, task: str) -> dg.AssetsDefinition:
     """Return the asset of one cell: a row fine-tuned, or fitted, on a cohort's labels and scored."""
-    start = f"{source}_vocab" if row.system is None else EvidenceAssets(source).pretrained(row)
+    start = f"{source}_vocab" if row.system is None else EvidenceAssets(source).pretraining(row)
     own_start = [start] if start not in (f"{source}_vocab", f"{source}_nest") else []
     before = [inputs_name(source), *own_start]
 
@@ -235,7 +235,7 @@ def _make_cell(
     else:
         command = "finetune"
         options |= {"threads": 1} | row.finetuning_flags(FineTuningOptions.from_text(settings.finetuning))
-        parent = EvidenceAssets(source).pretrained(row)
+        parent = EvidenceAssets(source).pretraining(row)
         # depends neither on the further seeds nor on the pretrained weights, which the training itself compares
         paths["key"] = step_key(layout, options, exclude=(step_of(parent, source),))
         paths["pretrained"] = layout.model(parent)
@@ -312,7 +312,7 @@ def page_asset(
     source: str, rows: Sequence[EvidenceRow], tasks: Sequence[str], about: str
 ) -> dg.AssetsDefinition:
     """Return the asset `<source>_evidence_page`: the page over all cells."""
-    pretrainings = {EvidenceAssets(source).pretrained(row) for row in rows if row.system is not None}
+    pretrainings = {EvidenceAssets(source).pretraining(row) for row in rows if row.system is not None}
     cells = [EvidenceAssets(source).cell(row, task) for row in rows for task in row.tasks(tasks)]
     removals = [EvidenceAssets(source).removals] if has_removals(rows, tasks) else []
     encoders = sorted(

@@ -110,8 +110,8 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                     plan_context.log.info(steps.summary())
                     if not is_complete:
                         resume = command(workspace.fetching, f".venv/bin/python -m assets.resume {run_id}")
-                        first = "mend what failed; " if failures else ""
-                        plan_context.log.info(f"{first}to resume this run: {resume}")
+                        advice = "mend what failed; " if failures else ""
+                        plan_context.log.info(f"{advice}to resume this run: {resume}")
                 if is_complete and (place := written_to(workspace.fetching, run_assets)):
                     plan_context.log.info(place)
                 for faults in unreadable_cohort_files(plan_context):
@@ -163,7 +163,7 @@ def refuse_empty_run(job: str, steps: Sequence[str], settings: Settings) -> None
         " NEST_EVIDENCE_SYSTEMS and NEST_EVIDENCE_TASKS leave it nothing: name cohorts of the job's own source, and "
         "rows that have cells on them."
         if any(settings.evidence_names)
-        else ""
+        else " Name assets to make."
     )
     raise NestError(f"{job} has no step to execute.{advice}")
 

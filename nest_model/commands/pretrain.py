@@ -129,7 +129,9 @@ def pretrain(
         return result
     alone = fabric.world_size == 1 and fabric.device.type == "cpu"
     parameters = encoder_class(system).num_parameters(config)
-    refuse_too_large(parameters, f"{system}, {model}", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
+    refuse_too_large(
+        parameters, f"--system {system} --model {model}", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT
+    )
     stages = run.train(runtime, states)
     if not fabric.is_global_zero:
         return {}

@@ -80,10 +80,12 @@ def run(
         return
     seqsets = SeqSets.read(seqset)
     fits: dict[str, Callable[[], np.ndarray | None]] = {
-        "lightgbm": lambda: _boosted(
+        "lightgbm": lambda: _tree_probabilities(
             table, seqsets, vocab, lightgbm_model / "config.json", seed=seed, telemetry=telemetry
         ),
-        "probe": lambda: _probed(table, seqsets, pretrained_model, fabric, seed=seed, telemetry=telemetry),
+        "probe": lambda: _probe_probabilities(
+            table, seqsets, pretrained_model, fabric, seed=seed, telemetry=telemetry
+        ),
     }
     result: dict[str, float] = {}
     for model in MODELS:
@@ -105,7 +107,7 @@ def _finish_without_models(out: Path, reason: str, telemetry: Telemetry) -> None
     telemetry.result({})
 
 
-def _boosted(
+def _tree_probabilities(
     labels: Labels, seqsets: SeqSets, vocab: Path, config: Path, *, seed: int, telemetry: Telemetry
 ) -> np.ndarray | None:
     """Return LightGBM's probabilities; None if there is no LightGBM on all years, or no common column."""
@@ -123,7 +125,7 @@ def _boosted(
     return probabilities(model.boosters, features[:, columns])
 
 
-def _probed(
+def _probe_probabilities(
     labels: Labels, seqsets: SeqSets, encoder_folder: Path, fabric: Fabric, *, seed: int, telemetry: Telemetry
 ) -> np.ndarray:
     """Return the probabilities of a logistic regression on the frozen pretrained encoder."""

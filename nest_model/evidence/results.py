@@ -108,7 +108,7 @@ def _trials(
     lines = []
     for row in rows:
         if row.name in pretrained_rows:
-            lines += trials(layout.model(names.pretrained(row)), row.title, PRETRAINING)
+            lines += trials(layout.model(names.pretraining(row)), row.title, PRETRAINING)
         for task, content in by_task.items():
             if row.name in content["cells"]:
                 lines += trials(layout.model(names.cell(row, task)), row.title, content["title"])
@@ -133,7 +133,7 @@ def _row(
         return about
     pretraining = _pretraining(layout, names, row)
     if "validation" in pretraining:
-        model = layout.model(names.pretrained(row))
+        model = layout.model(names.pretraining(row))
         models = [layout.model(names.cell(row, task)) for task in tasks]
         as_trained = filter(None, map(readout_and_frozen_blocks, models))
         readout, freeze = next(as_trained, (row.readout, row.frozen_blocks))
@@ -144,7 +144,7 @@ def _row(
 
 def _pretraining(layout: Layout, names: EvidenceAssets, row: EvidenceRow) -> dict[str, Any]:
     """Return what the pretraining learnt that a row starts from, or why there is none."""
-    name = names.pretrained(row)
+    name = names.pretraining(row)
     card = _card(layout, names, name)
     if card is None or card.failure:
         return {"failure": card.failure if card else "not pretrained yet"}
@@ -279,9 +279,9 @@ def _cells(
         cell["seeds"] = 1 + len(model.seed_probabilities)
         if name != REFERENCE and REFERENCE in models:
             if same_rows(models[REFERENCE], model):
-                has_its_seeds = other_seeds[name] == other_seeds[REFERENCE]
+                has_same_seeds = other_seeds[name] == other_seeds[REFERENCE]
                 cell["less_nest"] = {
-                    metric: _difference(scores[name][metric], scores[REFERENCE][metric], has_its_seeds)
+                    metric: _difference(scores[name][metric], scores[REFERENCE][metric], has_same_seeds)
                     for metric in COMPARED
                 }
             else:
@@ -293,10 +293,10 @@ def _cells(
         if is_beside_trees:
             cell["less_trees"] = _less_trees(scores[name], scores[trees[name]])
         if name in probes and same_rows(probes[name], model):
-            of_probe = score(probes[name], Resamples.of(probes[name].subject_id), metrics=COMPARED)
-            cell["frozen"] = {metric: of_probe[metric].json() for metric in COMPARED}
+            probe_scores = score(probes[name], Resamples.of(probes[name].subject_id), metrics=COMPARED)
+            cell["frozen"] = {metric: probe_scores[metric].json() for metric in COMPARED}
             if is_beside_trees:
-                cell["frozen"]["less_trees"] = _less_trees(of_probe, scores[trees[name]])
+                cell["frozen"]["less_trees"] = _less_trees(probe_scores, scores[trees[name]])
         cells[name] = cell
     return cells
 
@@ -310,16 +310,16 @@ def _less(of_row: Score, of_other: Score) -> Score:
     return combine([of_row, of_other], lambda pair: pair[0] - pair[1])
 
 
-def _difference(of_row: Score, of_nest: Score, has_its_seeds: bool) -> dict[str, Any]:
+def _difference(of_row: Score, of_nest: Score, has_same_seeds: bool) -> dict[str, Any]:
     """Return a row's score less NEST's, with its interval and both p values.
 
     Args:
-        has_its_seeds: the row has NEST's seeds; the test over seeds pairs them, and other seeds have none.
+        has_same_seeds: the row has NEST's further seeds, so that the test over seeds can pair them.
     """
     less = _less(of_row, of_nest)
     return less.json() | {
         "p": None if less.value is None else bootstrap_p(less.value, np.asarray(less.samples)),
-        "seeds_p": seeds_p(of_row.by_seed, of_nest.by_seed) if has_its_seeds else None,
+        "seeds_p": seeds_p(of_row.by_seed, of_nest.by_seed) if has_same_seeds else None,
     }
 
 

@@ -157,7 +157,7 @@ class EvidenceAssets:
         """The asset of what NEST loses without parts of its input."""
         return f"{self.source}_evidence_removals"
 
-    def pretrained(self, row: EvidenceRow) -> str:
+    def pretraining(self, row: EvidenceRow) -> str:
         """Return the asset of the pretraining a row starts from."""
         own = row.name if row.is_pretrained_anew else row.pretrained_as
         return f"{self.source}_evidence_{own}" if own else f"{self.source}_nest"
@@ -370,15 +370,15 @@ def rows_by_name() -> dict[str, EvidenceRow]:
 def clashes(cohorts: Sequence[str]) -> list[str]:
     """Return the cohorts of which a cell would have the name of another cohort's cell, or of a pretraining."""
     rows, names = all_rows(), [EvidenceAssets(source) for source in sources()]
-    owners = {of_source.pretrained(row): "" for of_source in names for row in rows}
-    doubtful: list[str] = []
+    owners = {of_source.pretraining(row): "" for of_source in names for row in rows}
+    clashing_cohorts: list[str] = []
     for cohort in cohorts:
         cells = {of_source.cell(row, cohort) for of_source in names for row in rows if row.has_cells}
         if any(owners.get(cell, cohort) != cohort for cell in cells):
-            doubtful.append(cohort)
+            clashing_cohorts.append(cohort)
         else:
             owners |= dict.fromkeys(cells, cohort)
-    return doubtful
+    return clashing_cohorts
 
 
 def refuse_unknown(names: tuple[Sequence[str], Sequence[str]], cohorts: Sequence[str]) -> None:

@@ -28,8 +28,7 @@ def refuse_too_large(num_parameters: int, source: str, bytes_per_weight: int = B
     if available is not None and required_bytes > available:
         raise NestError(
             f"{source}: a model of {num_parameters:,} weights takes {required_bytes / 2**30:,.1f} GiB of "
-            f"memory, and {available / 2**30:,.1f} GiB are free. Use a smaller model (--model, or "
-            "NEST_MODEL for a job) or a larger machine."
+            f"memory, and {available / 2**30:,.1f} GiB are free. Use a smaller model or a larger machine."
         )
 
 

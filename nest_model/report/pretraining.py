@@ -37,8 +37,8 @@ def pretraining(model: Path) -> dict[str, Any] | None:
 def recipe_beside_paper(model: Path, *, is_finetuned: bool) -> list[dict[str, str]]:
     """Return where a model's config and recipe differ from the paper's NEST; empty if the folder holds no model."""
     config = _config(model)
-    recipe = config.get("training", {}).get("recipe")
-    return differences(config["model"], recipe, is_finetuned=is_finetuned) if recipe else []
+    training = config.get("training", {})
+    return differences(config["model"], training, is_finetuned=is_finetuned) if "recipe" in training else []
 
 
 def _config(model: Path) -> dict[str, Any]:

@@ -90,11 +90,7 @@ def open_points_table() -> str:
 
 def section(config: ModelConfig, training: Mapping[str, Any], *, is_finetuned: bool) -> list[str]:
     """Return the model card's section on differences from the paper."""
-    rows = differences(asdict(config), training["recipe"], is_finetuned=is_finetuned)
-    if frozen := training.get("frozen"):
-        rows.append({"field": "frozen", "here": ", ".join(frozen), "the paper": "none"})
-    if training.get("leave_out_last_set"):
-        rows.append({"field": "leave_out_last_set", "here": "yes", "the paper": "not stated"})
+    rows = differences(asdict(config), training, is_finetuned=is_finetuned)
     lines = ["## Differences from the paper's NEST"]
     if rows:
         lines += [markdown_table(rows), "\nReasons and measured effects: docs/learning.md.\n"]
@@ -108,18 +104,22 @@ def section(config: ModelConfig, training: Mapping[str, Any], *, is_finetuned: b
 
 
 def differences(
-    model: Mapping[str, Any], recipe: Mapping[str, Any], *, is_finetuned: bool
+    model: Mapping[str, Any], training: Mapping[str, Any], *, is_finetuned: bool
 ) -> list[dict[str, str]]:
-    """Return the fields of a model's config and recipe that differ from the preset `paper`: field, here, the paper.
+    """Return what differs between a model's training and the preset `paper`, a row each: field, here, the paper.
 
     Args:
-        model: the fields of its config, as in `config.json`, and recipe: those of its recipe.
+        model: the fields of the model's config, as in `config.json`.
+        training: what `config.json` says of its training, the recipe among it.
     """
-    of_paper = (FINETUNING if is_finetuned else PRETRAINING)["paper"]
-    return [
-        *_differences(model, asdict(ModelConfig.preset("paper", model["vocab_size"]))),
-        *_differences(recipe, asdict(of_paper)),
-    ]
+    paper_recipe = (FINETUNING if is_finetuned else PRETRAINING)["paper"]
+    rows = _differences(model, asdict(ModelConfig.preset("paper", model["vocab_size"])))
+    rows += _differences(training["recipe"], asdict(paper_recipe))
+    if frozen := training.get("frozen"):
+        rows.append({"field": "frozen", "here": ", ".join(frozen), "the paper": "none"})
+    if training.get("leave_out_last_set"):
+        rows.append({"field": "leave_out_last_set", "here": "yes", "the paper": "not stated"})
+    return rows
 
 
 def _differences(values: Mapping[str, Any], paper: Mapping[str, Any]) -> list[dict[str, str]]:

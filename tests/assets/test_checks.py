@@ -90,8 +90,8 @@ def test_check_of_labels_waits_for_every_table_read_by_their_suite(tmp_path: Pat
         if spec.name == "contract"
     ]
     layout = write(tables(), tmp_path / "mimic")
-    of_suite = {f"mimic_{table.name}" for table in labels(layout, COHORT).tables[1:]}
-    assert {dep.asset_key.to_user_string() for dep in contract.additional_deps} == of_suite
+    suite_tables = {f"mimic_{table.name}" for table in labels(layout, COHORT).tables[1:]}
+    assert {dep.asset_key.to_user_string() for dep in contract.additional_deps} == suite_tables
 
 
 def test_valid_table_passes_all_checks(subjects: Path, workspace: Workspace):

@@ -111,7 +111,7 @@ def test_invalid_plan_is_refused_in_one_sentence(tmp_path, capsys, arguments: li
         (["--hours", "inf"], "must be a number of hours above 0"),
     ],
 )
-def test_a_seed_or_a_limit_that_is_none_is_refused(tmp_path, capsys, arguments: list[str], words: str):
+def test_invalid_seed_or_hours_is_refused(tmp_path, capsys, arguments: list[str], words: str):
     with pytest.raises(SystemExit):
         main(
             [

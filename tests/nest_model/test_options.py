@@ -233,18 +233,18 @@ def test_set_flags_and_a_setting_read_any_field_the_same():
         (FineTuningOptions, "thinning=0.8,0.4", "thinning needs the smaller share first, such as 0.4,0.8."),
         (
             PretrainingOptions,
-            "thinning=0.1,0.5",
-            "thinning has no effect here: it is an option of a fine-tuning.",
-        ),
-        (
-            PretrainingOptions,
-            "head_rate=2",
-            "head_rate has no effect here: it is an option of a fine-tuning.",
+            "thinning=0.1,0.5 head_rate=2",
+            "thinning, head_rate: a pretraining does not use it; give it to the other training, or leave it out.",
         ),
         (
             FineTuningOptions,
             "shares_embeddings=true",
-            "shares_embeddings has no effect here: it is an option of a pretraining.",
+            "shares_embeddings: a fine-tuning does not use it; give it to the other training, or leave it out.",
+        ),
+        (
+            FineTuningOptions,
+            "epochs=3 least_steps=100",
+            "epochs and least_steps: the epochs are as many as you name",
         ),
         (PretrainingOptions, "weight_decay=inf", "weight_decay must be a finite number"),
         (FineTuningOptions, "dropout=0.1 dropout=0.2", "dropout: given more than once"),

@@ -15,7 +15,7 @@ NAMES = {
     "val_byol": "BYOL loss, 2 − 2 cos, 0 to 4",
     "val_std_z": "Standard deviation of the projections of windows with the same number",
     "val_tte": "Time to event, nats a point and event ↓",
-    "val_own": "Own sets, KL in nats a seen set ↓",
+    "val_own": "Own sets, KL in nats a visible set ↓",
     "val_recall_at_10_cls": "Set prediction: Recall@10 at [CLS] ↑",
     "val_ndcg_at_10_cls": "Set prediction: NDCG@10 at [CLS] ↑",
     "val_recall_at_10_mask": "Set prediction: Recall@10 at [MASK] ↑",

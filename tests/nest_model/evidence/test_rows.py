@@ -22,7 +22,7 @@ def test_the_papers_speed_table_alone_has_the_systems_that_are_made_by_name_alon
 
 def test_a_rows_assets_begin_with_the_source_and_have_no_suffix_of_a_cohorts_steps():
     row, names = rows_by_name()["bert"], EvidenceAssets("mimic")
-    assert names.pretrained(row) == "mimic_evidence_bert"
+    assert names.pretraining(row) == "mimic_evidence_bert"
     assert names.cell(row, "mimic_mortality") == "mimic_evidence_bert_mortality"
     assert names.cell(row, "sepsis") == "mimic_evidence_bert_sepsis"
 
@@ -31,7 +31,7 @@ def test_nest_and_lightgbm_are_the_models_every_cohort_has():
     rows, names = rows_by_name(), EvidenceAssets("mimic")
     assert names.cell(rows["nest"], "mimic_mortality") == "mimic_mortality_nest"
     assert names.cell(rows["lightgbm"], "mimic_mortality") == "mimic_mortality_lightgbm"
-    assert names.pretrained(rows["nest"]) == "mimic_nest"
+    assert names.pretraining(rows["nest"]) == "mimic_nest"
 
 
 def test_a_run_s_options_reach_a_system_as_far_as_they_mean_something():

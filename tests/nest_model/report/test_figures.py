@@ -256,7 +256,7 @@ def test_figure_ticks_differ_and_texts_do_not_overlap_or_overflow(draw):
             assert not box.overlaps(other_box), f"{text} lies on {other_text}"
 
 
-def test_the_dots_of_one_task_do_not_lie_among_another_s():
+def test_dots_of_one_task_do_not_lie_among_those_of_another():
     rows = [{"task": task, **{model: {"auroc": SCORE} for model in MODELS}} for task in ("One", "Two")]
     (axes,) = figures.results_overview(rows, panels={"auroc": "AUROC"}, chance={}).axes
     heights = sorted(float(line.get_ydata()[0]) for line in axes.lines if len(line.get_xdata()) == 1)

@@ -44,11 +44,14 @@ def test_a_card_lists_every_difference_from_the_paper():
 
 def test_a_page_lists_what_the_card_lists_and_nothing_without_a_model(tmp_path):
     config, recipe = ModelConfig.preset("tiny", 100), asdict(FINETUNING["tiny"])
-    write_json(tmp_path / "config.json", {"model": asdict(config), "training": {"recipe": recipe}})
+    write_json(
+        tmp_path / "config.json", {"model": asdict(config), "training": {"recipe": recipe, "frozen": ["swe"]}}
+    )
     rows = recipe_beside_paper(tmp_path, is_finetuned=True)
     assert {"field": "thinning", "here": "0.4 to 0.8", "the paper": "0 to 0"} in rows
     assert {"field": "readout", "here": "history", "the paper": "cls"} in rows
-    assert markdown_table(rows) in _lines("tiny", is_finetuned=True)
+    assert {"field": "frozen", "here": "swe", "the paper": "none"} in rows
+    assert markdown_table(rows) in _lines("tiny", is_finetuned=True, frozen=["swe"])
     assert recipe_beside_paper(tmp_path / "none", is_finetuned=True) == []
 
 

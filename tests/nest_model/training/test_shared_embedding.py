@@ -104,12 +104,12 @@ def test_a_folded_model_equals_the_shared_model_and_the_reference_with_gradients
         torch.testing.assert_close(
             torch.stack([actual.mlm, actual.msm, actual.own]), torch.stack([mlm, msm, own_sets]), **close
         )
-    (of_table,) = torch.autograd.grad(mlm + msm + own_sets, table)
+    (table_gradient,) = torch.autograd.grad(mlm + msm + own_sets, table)
     shared_losses.total.backward()
     both_parts = model.embedding.parametrizations.weight
-    torch.testing.assert_close(both_parts.original.grad, of_table, **close)
-    of_groups = torch.from_numpy(_dense(CodeGroups.of(TOKENS))).T @ of_table
-    torch.testing.assert_close(both_parts[0].groups.grad, of_groups, **close)
+    torch.testing.assert_close(both_parts.original.grad, table_gradient, **close)
+    group_gradient = torch.from_numpy(_dense(CodeGroups.of(TOKENS))).T @ table_gradient
+    torch.testing.assert_close(both_parts[0].groups.grad, group_gradient, **close)
 
 
 def test_a_vocabulary_without_groups_shares_nothing():
