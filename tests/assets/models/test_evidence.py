@@ -252,16 +252,29 @@ def versions() -> dict[str, str]:
     return pretrainings | cells | {"lightgbm": common.boosting_code()}
 
 
+def redone_by_an_edit(file: Path, before: dict[str, str]) -> set[str]:
+    """Return what has another version than before while a file is edited."""
+    text = file.read_text()
+    file.write_text(f"{text}# edited\n")
+    names = {name for name, version in versions().items() if version != before[name]}
+    file.write_text(text)
+    return names
+
+
 def test_an_edited_system_is_redone_and_no_other_one(copied_code):
     before = versions()
     for system in systems():
         for module in ("__init__", "encoder"):
             file = copied_code / "nest_model" / "model" / "systems" / system / f"{module}.py"
-            text = file.read_text()
-            file.write_text(f"{text}# edited\n")
-            new_versions = {name for name, version in versions().items() if version != before[name]}
-            file.write_text(text)
-            assert new_versions == {f"{system} pretrained", f"{system} cell"}, module
+            assert redone_by_an_edit(file, before) == {f"{system} pretrained", f"{system} cell"}, module
+
+
+def test_an_edited_objective_redoes_the_pretrainings_that_have_it_and_no_other(copied_code):
+    before = versions()
+    for stage in {stage for system in systems().values() for stage in system.stages}:
+        file = copied_code / "nest_model" / "training" / "objectives" / f"{stage}.py"
+        pretrainings = {f"{name} pretrained" for name, system in systems().items() if stage in system.stages}
+        assert redone_by_an_edit(file, before) == pretrainings, stage
 
 
 def evaluate_page(data: Path, metrics: dict) -> dg.AssetCheckEvaluation:
