@@ -317,13 +317,33 @@ def test_few_validation_positives_withhold_scores_of_every_epoch(world, pretrain
         assert "val_average_precision" not in text
 
 
-@pytest.mark.parametrize("label_type", ["class", "list"])
-def test_finetuning_learns_class_and_list_tasks(world, pretrained_model, tmp_path, label_type):
+def write_several_classes(file: Path, world: World, label_type: str) -> Path:
+    """Write the world's labels as those of a task of two classes, `absent` and `present`."""
     names = ("absent", "present")
     label = (lambda truth: names[truth]) if label_type == "class" else (lambda truth: ["present"] * truth)
     rows = [(*row[:3], label(row[3])) for row in rows_of(world)]
-    write_labels(tmp_path / "labels.parquet", rows, splits_of(world), label_type=label_type, classes=names)
-    tune(world, pretrained_model, tmp_path, labels=tmp_path / "labels.parquet")
+    write_labels(file, rows, splits_of(world), label_type=label_type, classes=names)
+    return file
+
+
+@pytest.mark.parametrize("label_type", ["class", "list"])
+def test_a_stopped_finetuning_of_votes_resumes_to_the_same_weights(
+    world, pretrained_model, tmp_path, label_type
+):
+    labels = write_several_classes(tmp_path / "labels.parquet", world, label_type)
+    undisturbed = tune(world, pretrained_model, tmp_path / "undisturbed", labels=labels, epochs=3)
+    assert b"votes" in weights(undisturbed)
+    with pytest.raises(Stopped):
+        tune(world, pretrained_model, tmp_path / "stopped", labels=labels, epochs=3, stop=StopAfter(4))
+
+    resumed = tune(world, pretrained_model, tmp_path / "stopped", labels=labels, epochs=3)
+    assert weights(resumed) == weights(undisturbed)
+
+
+@pytest.mark.parametrize("label_type", ["class", "list"])
+def test_finetuning_learns_class_and_list_tasks(world, pretrained_model, tmp_path, label_type):
+    labels = write_several_classes(tmp_path / "labels.parquet", world, label_type)
+    tune(world, pretrained_model, tmp_path, labels=labels)
     test = read_predictions(tmp_path / "report" / "predictions.parquet").of("test")
 
     present = test.truth[:, 1]
