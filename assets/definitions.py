@@ -30,6 +30,7 @@ from assets.runtime.console import console
 from assets.runtime.executor import exclusive_executor
 from assets.runtime.instance import RefusedRunError
 from assets.runtime.sqlite_history import relax_sqlite_sync
+from assets.runtime.unknown_assets import show_unknown_assets_as_messages
 from assets.sources.common import source_assets
 from assets.sources.fetch import FETCHED_ASSETS, as_published
 from assets.sources.mimic_meds import mimic_meds
@@ -66,7 +67,9 @@ def _refuse_code_of_another_checkout() -> None:
 def _built() -> dg.Definitions:
     """Build once in a process and those forked from it; to load them anew Dagster starts another process."""
     with loading():
-        return build(COHORT_FOLDER)
+        definitions = build(COHORT_FOLDER)
+    show_unknown_assets_as_messages(definitions)
+    return definitions
 
 
 def build(folder: Path) -> dg.Definitions:

@@ -21,6 +21,7 @@ from schemas.io.progress import METRICS_MARK, format_metrics, metrics_line, prog
 from schemas.suppress import is_disclosing, shown_fraction
 
 POLL_SECONDS = 1.0
+TRAININGS = ("pretrain", "finetune")  # when memory runs out, they go on with smaller micro-batches
 log = logging.getLogger("nest.child")
 
 
@@ -44,6 +45,7 @@ def run_nest_model(
         "--out",
         str(out),
         "--die-with-parent",
+        *(["--lower-row-budget"] if arguments[0] in TRAININGS else []),
         *(["--synthetic"] if is_disclosing() else []),
     ]
     folder = out.parent if out.suffix else out  # a command that writes one file, such as predict

@@ -60,10 +60,16 @@ def _short(text: str) -> str:
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return `; did you mean 'keep'?`, or `; choose from …` if nothing is close. A part of a word counts as close."""
+    """Return `; did you mean 'keep'?`, or `; choose from …` if no word is near."""
+    choices = list(islice(words, MAX_CHOICES))
+    if near := near_word(word, choices):
+        return f"; did you mean '{near}'?"
+    return f"; choose from {', '.join(choices)}" if choices else ""
+
+
+def near_word(word: str, words: Iterable[str]) -> str | None:
+    """Return the word that is nearest to a misspelt one, if one is near; a word it is a part of is."""
     choices = list(islice(words, MAX_CHOICES))
     near = difflib.get_close_matches(word, choices, n=1)
     near = near or [choice for choice in choices if len(word) > 2 and word in choice]
-    if near:
-        return f"; did you mean '{near[0]}'?"
-    return f"; choose from {', '.join(choices)}" if choices else ""
+    return near[0] if near else None

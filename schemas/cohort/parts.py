@@ -1,6 +1,6 @@
 """The base model of every section of a cohort file: it refuses unknown keys and words faults for the file's author."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from schemas.cohort.faults import did_you_mean
+from schemas.cohort.faults import did_you_mean, near_word
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class FileContext:
 
 
 class Section(BaseModel):
-    """A mapping in a cohort file."""
+    """A mapping in a cohort file; a key that is misspelt is one fault, and not missing besides."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
 
@@ -41,16 +41,33 @@ class Section(BaseModel):
             return handler(data)
         except ValidationError as error:
             keys = [field.alias or name for name, field in cls.model_fields.items()]
-            details = [
-                _reword(detail, keys, cls._misplaced_keys) for detail in error.errors(include_url=False)
-            ]
-            raise ValidationError.from_exception_data(cls.__name__, details) from None
+            details = error.errors(include_url=False)
+            misspelt = {
+                near_word(str(detail["loc"][0]), keys) for detail in details if _is_unknown_key(detail)
+            }
+            raise ValidationError.from_exception_data(
+                cls.__name__,
+                [
+                    _reword(detail, keys, cls._misplaced_keys)
+                    for detail in details
+                    if not _is_missing_key(detail, misspelt)
+                ],
+            ) from None
+
+
+def _is_unknown_key(detail: Any) -> bool:
+    return detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1
+
+
+def _is_missing_key(detail: Any, names: Collection[str | None]) -> bool:
+    """Return whether one of these keys is missing from the section itself."""
+    return detail["type"] == "missing" and len(detail["loc"]) == 1 and detail["loc"][0] in names
 
 
 def _reword(detail: Any, keys: list[str], misplaced_keys: Mapping[str, str]) -> InitErrorDetails:
     kind, place = detail["type"], detail["loc"]
     message = detail["msg"]
-    if kind == "extra_forbidden" and len(place) == 1:
+    if _is_unknown_key(detail):
         name = str(place[0])
         kind, message = (
             "unknown_key",

@@ -1,5 +1,6 @@
 """A `nest_model` command in a process of its own: its failure is one message, and it withholds what its run does."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -66,3 +67,24 @@ def test_command_withholds_a_small_count_unless_the_patients_are_synthetic(
     assert dg.materialize([leak_audit], resources={"pipes": dg.PipesSubprocessClient()}).success
     count = LeakAudit.read(tmp_path / "audit" / "leak_audit.json").suspects[0].predictions
     assert count.isdigit() if is_synthetic else count == "< 11"
+
+
+class RecordingClient(dg.PipesSubprocessClient):
+    """Runs nothing, and keeps the last command."""
+
+    command: Sequence[str] = ()
+
+    def run(self, *, command: Sequence[str], **_: Any) -> Any:
+        self.command = command
+
+
+@pytest.mark.parametrize(("command", "trains"), [("pretrain", True), ("finetune", True), ("predict", False)])
+def test_training_of_an_asset_goes_on_with_smaller_micro_batches(tmp_path: Path, command: str, trains: bool):
+    @dg.asset
+    def model(context: dg.AssetExecutionContext, pipes: dg.PipesSubprocessClient) -> None:
+        run_nest_model(context, pipes, tmp_path, command)
+
+    client = RecordingClient()
+    with pytest.raises(NestError, match="ended without a result"):
+        dg.materialize([model], resources={"pipes": client})
+    assert ("--lower-row-budget" in client.command) is trains

@@ -158,3 +158,11 @@ def test_invalid_setting_is_one_message_without_traceback(command: tuple[str, ..
     assert "NEST_PRESET: Input should be 'default' or 'paper'" in result.output
     assert "resource_fn" not in result.output
     assert "File " not in result.output
+
+
+def test_unknown_asset_is_one_message_with_the_nearest_names(tmp_path):
+    result = run("dagster", "asset", "materialize", "--select", "mimic_evidence_hert", folder=tmp_path)
+    assert result.returncode != 0
+    assert "['mimic_evidence_hert'] were selected" in result.output
+    assert '["mimic_evidence_heart"]' in result.output
+    assert "File " not in result.output

@@ -98,6 +98,16 @@ def test_missing_key_is_named():
     assert fault(("about: death in the stay\n", "")) == "c.yaml:1: key 'about' is missing"
 
 
+def test_misspelt_key_is_one_fault_and_not_missing_besides():
+    assert fault(("about: death", "abuot: death")) == "c.yaml:2: unknown key 'abuot'; did you mean 'about'?"
+
+
+def test_missing_key_is_named_beside_an_unknown_one_that_is_not_like_it():
+    missing, unknown = faults(MORTALITY, ("about: death", "note: death"))
+    assert missing == "c.yaml:1: key 'about' is missing"
+    assert unknown.startswith("c.yaml:2: unknown key 'note'; choose from ")
+
+
 def test_duplicate_key_is_a_fault():
     assert (
         fault(("outcome:", "about: again\noutcome:"))
