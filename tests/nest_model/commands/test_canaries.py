@@ -3,7 +3,11 @@
 A canary is a token put where no model may look; what may look, must see it, or the test proves nothing.
 """
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,9 +24,15 @@ from nest_model.model.parcel import Parcel
 from nest_model.recipe import Recipe
 from nest_model.systems import systems
 from nest_model.training.finetuning_task import select_examples
+from pipelines.cohorts.labels import write_labels as write_cohort_labels
+from schemas.cohort import parse_text
 from schemas.contract import read_table
+from schemas.layout import Layout
+from schemas.rules import PRESETS
 from schemas.tables.labels import Features
 from schemas.tables.vocab import VOCAB
+from tests.support.cohort_tables import COHORT_FILES, diagnosis, stay, write
+from tests.support.cohort_tables import subject as subject_row
 from tests.support.factories.shards import HOUR_US
 from tests.support.factories.world import (
     SIGN,
@@ -37,12 +47,11 @@ from tests.support.factories.world import (
 
 ONE_EPOCH = Recipe(1e-3, 1, 1, examples_per_step=6)
 DIAGNOSES, LABORATORY = 0, 3  # places of the kinds in KINDS
-HEADS = {
-    "bool": ("false", "true"),
-    "class": ("A", "B", "C"),
-    "list": ("A", "B", "C"),
-    "number": (),
-    "time": (),
+EPOCH = datetime(1970, 1, 1)
+COHORTS = ("mortality", "readmission", "long_stay", "icd_chapter", "icd_category")
+OTHER_HEADS: dict[str, dict[str, Any]] = {
+    "number": {"label_type": "number", "classes": ()},
+    "time": {"label_type": "time", "classes": (), "times_days": (30.0, 90.0)},
 }
 
 every_system = pytest.mark.parametrize(
@@ -69,33 +78,59 @@ def world(tmp_path_factory) -> World:
     return world
 
 
-def with_canary(world: World, root, *, kind: int, hours: int, is_wanted: Callable[[dict], bool]) -> World:
-    """Copy a world with one more event, `hours` after the start of each set that is wanted."""
+@pytest.fixture(scope="module", params=COHORTS)
+def cohort_world(request, tmp_path_factory) -> World:
+    """A world with the labels that a cohort file of the default run derives from its stays."""
+    world = make_world(tmp_path_factory.mktemp(request.param) / "world")
+    shards = SeqSets.read(world.seqset)
+    stays, diagnoses = [], []
+    for row, (subject, encounter) in enumerate(zip(shards.subject_id, shards.encounter_id, strict=True)):
+        start, end = (
+            EPOCH + timedelta(microseconds=int(times[row])) for times in (shards.start_us, shards.end_us)
+        )
+        stays.append(stay(int(encounter), start, end, died=False, of=int(subject)))
+        code = ("I10", "E119", "J189")[row % 3]
+        diagnoses.append(diagnosis(int(encounter), code, code, vocab="icd10cm", of=int(subject)))
+    people = [
+        subject_row(subject, ("train", "val", "test")[subject % 3])
+        for subject in sorted({*shards.subject_id.tolist()})
+    ]
+    text = (
+        (COHORT_FILES / f"mimic_{request.param}.yaml").read_text().replace("min_index: 100", "min_index: 1")
+    )
+    layout = Layout(world.root / "tables")
+    write(layout, people, stays, diagnoses)
+    cohort = parse_text(text, file=request.param)
+    write_cohort_labels(cohort, layout, PRESETS["default"])
+    shutil.copy(layout.labels(cohort.cohort), world.labels)
+    return world
+
+
+def with_canary(world: World, root: Path, *, kind: int, hours: Mapping[int, int]) -> World:
+    """Copy a world with one more event in each of these encounters, so many hours after its start."""
 
     def add(row: dict) -> None:
-        if is_wanted(row):
-            at = int(row["start"].timestamp() * 1e6) if hasattr(row["start"], "timestamp") else row["start"]
-            at += hours * HOUR_US
+        if (after := hours.get(row["encounter_id"])) is not None:
+            start = (
+                int(row["start"].timestamp() * 1e6) if hasattr(row["start"], "timestamp") else row["start"]
+            )
+            at = start + after * HOUR_US
             for name, value in (
-                ("tokens", SIGN), ("kinds", kind), ("hours", float(hours)), ("times", at), ("available", at),
+                ("tokens", SIGN), ("kinds", kind), ("hours", float(after)), ("times", at), ("available", at),
             ):  # fmt: skip
                 row[name].append(value)
 
     return copy_world(world, root, add)
 
 
-def logits(world: World, labels: World, system: str, label_type: str) -> torch.Tensor:
-    """Return an untrained classifier's logits on a world's examples, with the labels of another."""
-    table, seqsets = Labels.read(labels.labels), SeqSets.read(world.seqset)
+def logits(world: World, system: str, head: Mapping[str, Any]) -> torch.Tensor:
+    """Return an untrained classifier's logits on a world's examples, by the task of its labels but for the head."""
+    table, seqsets = Labels.read(world.labels), SeqSets.read(world.seqset)
     tokens = read_table(world.vocab, VOCAB)
     torch.manual_seed(3)
     encoder = encoder_class(system)(ModelConfig.preset("tiny", len(tokens), system=system))
     encoder.describe_tokens(tokens)
-    head = {"label_type": label_type, "classes": HEADS[label_type]}
-    if label_type == "time":
-        head["times_days"] = (30.0, 90.0)
-    task = table.task.model_copy(update=head)
-    classifier = Classifier(encoder, task, dropout=0.0)
+    classifier = Classifier(encoder, table.task.model_copy(update=dict(head)), dropout=0.0)
     for weight in classifier.fresh_weights:  # linear terms and votes start at 0 and would show nothing
         torch.nn.init.normal_(weight, std=0.1)
     selection, _ = select_examples(table, seqsets, encoder)
@@ -104,26 +139,44 @@ def logits(world: World, labels: World, system: str, label_type: str) -> torch.T
 
 
 @every_system
-@pytest.mark.parametrize("label_type", list(HEADS))
-@pytest.mark.parametrize(
-    ("kind", "hours"),
-    [(DIAGNOSES, 1), (LABORATORY, 30)],
-    ids=["a diagnosis of the stay", "after the prediction"],
-)
-def test_a_canary_in_the_target_moves_no_logit_and_one_before_it_does(
-    system, label_type, kind, hours, world, tmp_path
-):
-    last = {int(row) for row in Labels.read(world.labels).encounter_id}
+def test_a_canary_in_the_target_moves_no_logit_of_a_cohort_file(system, cohort_world, tmp_path):
+    assert_only_what_precedes_the_prediction_counts(cohort_world, system, {}, tmp_path)
 
-    def is_target(row: dict) -> bool:
-        return row["encounter_id"] in last
 
-    unread_canary = with_canary(world, tmp_path / "hidden", kind=kind, hours=hours, is_wanted=is_target)
-    visible_canary = with_canary(world, tmp_path / "seen", kind=LABORATORY, hours=1, is_wanted=is_target)
+@every_system
+@pytest.mark.parametrize("head", OTHER_HEADS)
+def test_a_canary_in_the_target_moves_no_logit_of_a_number_or_a_time(system, head, world, tmp_path):
+    assert_only_what_precedes_the_prediction_counts(world, system, OTHER_HEADS[head], tmp_path)
 
-    expected = logits(world, world, system, label_type)
-    assert torch.equal(logits(unread_canary, world, system, label_type), expected)
-    assert not torch.equal(logits(visible_canary, world, system, label_type), expected)
+
+def assert_only_what_precedes_the_prediction_counts(
+    world: World, system: str, head: Mapping[str, Any], root: Path
+) -> None:
+    """Put canaries into each patient's last stay that has a label: no other example may read it."""
+    labels, shards = Labels.read(world.labels), SeqSets.read(world.seqset)
+    start = dict(zip(shards.encounter_id.tolist(), shards.start_us.tolist(), strict=True))
+    last = dict(
+        zip(labels.subject_id.tolist(), labels.encounter_id.tolist(), strict=True)
+    )  # in order of time
+    later = {
+        encounter: (at - start[encounter]) // HOUR_US + 1
+        for encounter, at in zip(labels.encounter_id.tolist(), labels.predict_at_us.tolist(), strict=True)
+        if encounter == last[encounter // 10]
+    }
+    early = dict.fromkeys(later, 1)
+    hidden = {"later": with_canary(world, root / "later", kind=LABORATORY, hours=later)}
+    visible = {"laboratory": with_canary(world, root / "laboratory", kind=LABORATORY, hours=early)}
+    drops_diagnoses = "DX" in labels.task.features.drop_from_index
+    (hidden if drops_diagnoses else visible)["diagnosis"] = with_canary(
+        world, root / "diagnosis", kind=DIAGNOSES, hours=early
+    )
+
+    expected = logits(world, system, head)
+    assert len(expected) == len(labels.encounter_id) > 10
+    for name, changed in hidden.items():
+        assert torch.equal(logits(changed, system, head), expected), name
+    for name, changed in visible.items():
+        assert not torch.equal(logits(changed, system, head), expected), name
 
 
 def weights_after(world: World, system: str, out) -> dict[str, torch.Tensor]:
@@ -149,11 +202,13 @@ def weights_after(world: World, system: str, out) -> dict[str, torch.Tensor]:
     [pytest.param(name, marks=() if name == "motor" else pytest.mark.long) for name in systems()],
 )
 def test_labels_and_events_of_test_and_validation_patients_change_no_weight(system, world, tmp_path):
-    def is_outside(row: dict) -> bool:
-        """Return whether a patient trains neither pretraining nor task: one epoch leaves validation no choice."""
-        return row["subject_id"] % 10 >= 7 and row["subject_id"] % 3 != 0
-
-    other = with_canary(world, tmp_path / "other", kind=LABORATORY, hours=1, is_wanted=is_outside)
+    # of those that train neither pretraining nor task: one epoch leaves validation no choice
+    outside = {
+        encounter: 1
+        for encounter in SeqSets.read(world.seqset).encounter_id.tolist()
+        if encounter // 10 % 10 >= 7 and encounter // 10 % 3 != 0
+    }
+    other = with_canary(world, tmp_path / "other", kind=LABORATORY, hours=outside)
     other = flip_labels(flip_labels(other, tmp_path / "one", "test"), tmp_path / "two", "val")
     training = flip_labels(world, tmp_path / "training", "train")
 
