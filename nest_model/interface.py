@@ -168,7 +168,9 @@ class Model:
                 out=folder,
                 predictions=folder / "predictions" / "predictions.parquet",
                 seed=seed,
-                runtime=Runtime(self.fabric, Telemetry(folder), StopRequest(at_once=True)),
+                runtime=Runtime(
+                    self.fabric, Telemetry(folder), StopRequest(at_once=True), lower_row_budget=True
+                ),
                 recipe=chosen_options.recipe,
                 readout=chosen_options.readout,
                 freeze=chosen_options.freeze or (),

@@ -137,7 +137,8 @@ class _MetricsTail:
                     self._context.asset_key, metadata={"epoch": event["epoch"] + 1, **numbers}
                 )
             )
-        self._context.log.log(logging.INFO, event_message(event))
+        level = logging.WARNING if event["event"] == "warning" else logging.INFO
+        self._context.log.log(level, event_message(event))
 
 
 def event_message(event: dict[str, Any]) -> str:
@@ -157,7 +158,7 @@ def event_message(event: dict[str, Any]) -> str:
             return f"not trainable: {event['reason']}"
         case "seed":
             return f"seed {event['seed']}, {event['number']} of {event['total']}"
-        case "error" | "stopped":
+        case "error" | "stopped" | "warning":
             return str(event["message"])
         case _:
             return metrics_line(event["event"], event.get("metrics", {}))

@@ -743,7 +743,7 @@ def _few_shot(
             labels=labels,
             out=model,
             predictions=predictions,
-            runtime=Runtime(fabric, options["telemetry"].with_curves_in(model), stop),
+            runtime=Runtime(fabric, options["telemetry"].with_curves_in(model), stop, lower_row_budget=True),
             recipe=training.recipe,
             readout=training.readout,
             freeze=training.freeze or (),

@@ -51,11 +51,9 @@ def _lower_row_budget(task: "TrainingTask", runtime: "Runtime") -> None:
     torch = sys.modules["torch"]
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    log.warning(
-        "out of memory with %s rows per micro-batch; running again with %s.",
-        f"{budget:,}",
-        f"{task.row_budget:,}",
-    )
+    message = f"out of memory with {budget:,} rows per micro-batch; running again with {task.row_budget:,}."
+    log.warning(message)
+    runtime.telemetry.write("warning", message=message)
 
 
 def out_of_memory(work: str, row_budget: int, *, one_patient: bool, alone: bool) -> NestError:
@@ -74,5 +72,6 @@ def out_of_memory(work: str, row_budget: int, *, one_patient: bool, alone: bool)
     or_by_itself = ", or with --lower-row-budget, which halves it as often as needed" if alone else ""
     return NestError(
         f"{work}: out of memory with {row_budget:,} rows per micro-batch. Run again with --row-budget "
-        f"{row_budget // 2}{or_by_itself}: the run resumes from its last state, and the result does not depend on it."
+        f"{row_budget // 2}{or_by_itself}: the run resumes from its last state. The "
+        "budget changes no result but that of a fine-tuning on a GPU, whose dropout is drawn by micro-batch."
     )

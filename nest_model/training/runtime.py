@@ -10,7 +10,7 @@ from nest_model.training.telemetry import Telemetry
 
 @dataclass(frozen=True)
 class Runtime:
-    """Execution settings; none may change the result."""
+    """Execution settings; none may change the result, but a lower row budget on a GPU does a fine-tuning's dropout."""
 
     fabric: Fabric
     telemetry: Telemetry

@@ -68,7 +68,7 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def near_word(word: str, words: Iterable[str]) -> str | None:
-    """Return the word that is nearest to a misspelt one, if one is near; a word it is a part of is."""
+    """Return the nearest of these words to a misspelt one, or None. A word that contains it counts as near."""
     choices = list(islice(words, MAX_CHOICES))
     near = difflib.get_close_matches(word, choices, n=1)
     near = near or [choice for choice in choices if len(word) > 2 and word in choice]

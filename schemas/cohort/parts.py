@@ -27,7 +27,7 @@ class FileContext:
 
 
 class Section(BaseModel):
-    """A mapping in a cohort file; a key that is misspelt is one fault, and not missing besides."""
+    """A mapping in a cohort file. A misspelt key is one fault: the key it stands for is not reported as missing too."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
 
@@ -42,15 +42,14 @@ class Section(BaseModel):
         except ValidationError as error:
             keys = [field.alias or name for name, field in cls.model_fields.items()]
             details = error.errors(include_url=False)
-            misspelt = {
-                near_word(str(detail["loc"][0]), keys) for detail in details if _is_unknown_key(detail)
-            }
+            unknown_keys = [str(detail["loc"][0]) for detail in details if _is_unknown_key(detail)]
+            meant_keys = {near_word(key, keys) for key in unknown_keys}
             raise ValidationError.from_exception_data(
                 cls.__name__,
                 [
                     _reword(detail, keys, cls._misplaced_keys)
                     for detail in details
-                    if not _is_missing_key(detail, misspelt)
+                    if not _is_missing_key(detail, meant_keys)
                 ],
             ) from None
 

@@ -22,7 +22,7 @@ def definitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dg.Definitio
 
 
 def end_with(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
-    sys.excepthook(type(error), error, None)
+    sys.excepthook(type(error), error, error.__traceback__)
     return capsys.readouterr().err
 
 
@@ -41,4 +41,8 @@ def test_unknown_asset_of_an_unreadable_cohort_is_explained_by_its_faults(
 
 def test_any_other_error_keeps_its_traceback(definitions: dg.Definitions, capsys: pytest.CaptureFixture[str]):
     show_unknown_assets_as_messages(definitions)
-    assert end_with(ValueError("no such thing"), capsys) == "ValueError: no such thing\n"
+    with pytest.raises(ValueError, match="thing") as error:
+        raise ValueError("no such thing")
+    text = end_with(error.value, capsys)
+    assert text.startswith("Traceback (most recent call last)")
+    assert text.endswith("ValueError: no such thing\n")

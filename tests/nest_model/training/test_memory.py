@@ -65,7 +65,10 @@ def test_a_lowered_row_budget_does_not_change_the_result(world, tmp_path, rows_t
     weights = train(world, tmp_path / "b", lower_row_budget=True, row_budget=64)
 
     assert failures
-    assert "out of memory with 64 rows per micro-batch; running again with 32." in caplog.messages
+    message = "out of memory with 64 rows per micro-batch; running again with 32."
+    assert message in caplog.messages
+    events = [json.loads(line) for line in (tmp_path / "b" / "metrics.jsonl").read_text().splitlines()]
+    assert {"event": "warning", "message": message} in events
     for name, weight in at_once.items():
         assert (weight - weights[name]).abs().max() <= 1e-6, name
 
