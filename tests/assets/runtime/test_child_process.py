@@ -1,5 +1,7 @@
 """A `nest_model` command in a process of its own: its failure is one message, and it withholds what its run does."""
 
+import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -88,3 +90,22 @@ def test_training_of_an_asset_goes_on_with_smaller_micro_batches(tmp_path: Path,
     with pytest.raises(NestError, match="ended without a result"):
         dg.materialize([model], resources={"pipes": client})
     assert ("--lower-row-budget" in client.command) is trains
+
+
+def test_warning_of_a_command_is_a_warning_of_its_run(tmp_path: Path):
+    message = "out of memory with 64 rows per micro-batch; running again with 32."
+
+    class WarningClient(dg.PipesSubprocessClient):
+        def run(self, **_: Any) -> Any:
+            events = [{"event": "warning", "message": message}, {"event": "result", "metrics": {}}]
+            (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+    @dg.asset
+    def model(context: dg.AssetExecutionContext, pipes: dg.PipesSubprocessClient) -> None:
+        run_nest_model(context, pipes, tmp_path, "pretrain")
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = dg.materialize([model], resources={"pipes": WarningClient()}, instance=instance)
+        levels = {entry.user_message: entry.level for entry in instance.all_logs(run.run_id)}
+    assert levels[message] == logging.WARNING
+    assert levels["result: no number to show"] == logging.INFO
