@@ -38,19 +38,22 @@ def refuse_misfit(
     build: Callable[[], nn.Module],
     is_kept: Callable[[str], bool],
     may_lack: frozenset[str] = frozenset(),
+    name_today: Callable[[str], str] = str,
 ) -> None:
     """Refuse weights that do not fit the module `build` makes: names, shapes, types, finite values.
 
     Args:
         is_kept: whether a weight of this name is saved.
         may_lack: names that a model of an earlier version does not have.
+        name_today: the name that the module has for a weight of this name in the file.
 
     Raises:
         NestError: the weights do not fit, or the file is not a complete safetensors file.
     """
     try:
         with safe_open(file, "pt") as stream:
-            parts = {name: stream.get_slice(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
+            name_in_file = {name_today(name): name for name in stream.keys()}  # noqa: SIM118 (not a dict)
+            parts = {name: stream.get_slice(own) for name, own in name_in_file.items()}
             if config.layers > len(parts):
                 raise _misfit(file, f"{config.layers:,} layers need more than {len(parts)} tensors")
             with torch.device("meta"):
@@ -62,7 +65,9 @@ def refuse_misfit(
             _refuse_other_names(file, set(expected), set(parts))
             for name, weight in expected.items():
                 _refuse_other_form(file, name, weight, parts[name])
-            if faulty := [name for name in expected if not stream.get_tensor(name).isfinite().all()]:
+            if faulty := [
+                name for name in expected if not stream.get_tensor(name_in_file[name]).isfinite().all()
+            ]:
                 raise NestError(
                     f"{file}: {_list_names(faulty)} hold NaN or infinite weights, so every result would be invalid. "
                     "Train the model again."
