@@ -24,6 +24,7 @@ from tests.support.factories.world import (
     SIGN,
     World,
     copy_world,
+    fail_above,
     finetune_small,
     make_world,
     pretrain_small,
@@ -280,6 +281,15 @@ def test_own_labels_are_learnt_and_scored(world, model, tmp_path):
         task_model.predict(world.seqset)
     with pytest.raises(NestError, match="guesses no tokens"):
         task_model.fill(world.seqset, vocab=world.vocab, at=own)
+
+
+def test_a_training_from_python_goes_on_with_less_memory(world, model, tmp_path, monkeypatch, caplog):
+    fail_above(monkeypatch, rows=60)
+    own = pl.read_parquet(world.labels).select("subject_id", "predict_at", "label")
+
+    model.finetune(own, world.seqset, world.subjects, tmp_path / "tuned", epochs=1)
+
+    assert "out of memory with 8,192 rows per micro-batch; running again with 4,096." in caplog.messages
 
 
 def run_card(folder, seqset, monkeypatch) -> tuple[dict, pa.Table]:

@@ -13,6 +13,7 @@ from tests.support.decimals import assert_three_decimals
 from tests.support.factories.shards import DAY_US
 from tests.support.factories.world import (
     World,
+    fail_above,
     flip_labels,
     make_world,
     pretrain_one_epoch,
@@ -95,6 +96,15 @@ def test_flipped_test_labels_flip_the_score_and_change_no_model(world, pretraine
         curves = json.loads((out / "few_shot.json").read_text())["curves"]
         values.append([cell["auroc"]["value"] for curve in curves.values() for cell in curve.values()])
     np.testing.assert_allclose(np.array(values[0]) + np.array(values[1]), 1, atol=2e-6)
+
+
+def test_a_draw_is_fine_tuned_with_less_memory(world, pretrained_model, tmp_path, monkeypatch, caplog):
+    fail_above(monkeypatch, rows=60)
+    line = command(world, pretrained_model, tmp_path / "out", "--systems=nest", "--epochs=1")
+
+    assert main(line) == 0
+
+    assert "out of memory with 8,192 rows per micro-batch; running again with 4,096." in caplog.messages
 
 
 @pytest.mark.long

@@ -10,12 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pytest
+import torch
 from lightning_fabric import Fabric
+from torch import Tensor, nn
 
 from nest_model.commands.finetune import finetune_seeds
 from nest_model.commands.pretrain import pretrain
 from nest_model.recipe import Recipe
 from nest_model.training.device import launch_fabric
+from nest_model.training.finetuning_task import FinetuneMicroBatch, FineTuning
 from nest_model.training.recipe import PRETRAINING
 from nest_model.training.runtime import Runtime
 from nest_model.training.stop import StopRequest
@@ -152,6 +156,18 @@ def make_world(
     write_subjects(world.subjects, split, pretrain_split)
     write_labels(world.labels, labels, split)
     return world
+
+
+def fail_above(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Make every micro-batch of a fine-tuning with more rows fail as if a GPU ran out of memory."""
+    losses = FineTuning.losses
+
+    def limited(task: FineTuning, module: nn.Module, micro_batch: FinetuneMicroBatch) -> dict[str, Tensor]:
+        if micro_batch.selection.rows.sum() > rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
+        return losses(task, module, micro_batch)
+
+    monkeypatch.setattr(FineTuning, "losses", limited)
 
 
 def copy_world(world: World, root: Path, change: Callable[[dict], None]) -> World:
