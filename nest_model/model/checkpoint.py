@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from nest_model.config import ModelConfig
 from nest_model.files import save_tensors, sha256_of
 from nest_model.model.classifier import Classifier
-from nest_model.model.earlier_times import name_today, weights_today
 from nest_model.model.encoder import Encoder, encoder_class
 from nest_model.model.weights import refuse_misfit, refuse_too_large
 from schemas.errors import NestError
@@ -200,13 +199,17 @@ def _load(folder: Path, card: ModelCard, build: Callable[[], Module]) -> Module:
     """Build a module and load its weights; a misfit raises NestError before the module is built."""
     file = folder / "model.safetensors"
     kind = encoder_class(card.system)
-    is_nest = card.system == "nest"
     refuse_too_large(kind.num_parameters(card.model), f"{folder / 'config.json'}")
-    is_kept = partial(_is_kept, card=card)
-    refuse_misfit(file, card.model, build, is_kept, kind.later_buffers, name_today if is_nest else str)
-    module, weights = build(), load_file(file)
+    conversion_of = partial(kind.conversion, config=card.model)
+    refuse_misfit(file, card.model, build, partial(_is_kept, card=card), kind.later_buffers, conversion_of)
+    module, stored_weights = build(), load_file(file)
+    conversion = conversion_of(stored_weights)
+    weights = {
+        conversion.name(name): conversion.weight(name, stored_weights.pop(name))
+        for name in list(stored_weights)
+    }
     # what is missing is never saved, or is a buffer that an earlier version did not have
-    module.load_state_dict(weights_today(weights, card.model.d_model) if is_nest else weights, strict=False)
+    module.load_state_dict(weights, strict=False)
     return module
 
 

@@ -2,7 +2,7 @@
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +14,7 @@ from nest_model.config import ModelConfig
 from nest_model.data.measured import MeasuredItems
 from nest_model.data.packed import PackedBatch
 from nest_model.model.readout import num_parts, read_out
+from nest_model.model.weights import Conversion
 from nest_model.systems import PACKAGE, systems
 from schemas.errors import NestError
 from schemas.near_names import near_name
@@ -60,6 +61,11 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def num_parameters(cls, config: ModelConfig) -> int:
         """Return the number of parameters of an encoder of this shape, without building it."""
+
+    @classmethod
+    def conversion(cls, stored_names: Collection[str], config: ModelConfig) -> Conversion:
+        """Return how the weights of a file with these names become those of today's encoder and of a task's head."""
+        return Conversion()
 
     @abstractmethod
     def read(self, batch: PackedBatch, rows: Tensor) -> ReadRows:

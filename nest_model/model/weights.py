@@ -1,6 +1,6 @@
 """Check a model folder's weights before memory of their size is allocated."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +16,18 @@ BYTES_OF_WEIGHT = 4  # float32
 BYTES_IN_TRAINING = 4 * BYTES_OF_WEIGHT  # with its gradient and AdamW's two moments
 _SHOWN = 3  # names in a message
 _DTYPES = {torch.float32: "F32", torch.int64: "I64", torch.bool: "BOOL"}  # their names in a safetensors file
+
+
+class Conversion:
+    """How the weights in a model's file become those of today's modules; this one leaves them as they are."""
+
+    def name(self, stored_name: str) -> str:
+        """Return the name that a weight has today."""
+        return stored_name
+
+    def weight(self, stored_name: str, weight: Tensor) -> Tensor:
+        """Return a weight as today's modules hold it."""
+        return weight
 
 
 def refuse_too_large(num_parameters: int, source: str, bytes_per_weight: int = BYTES_OF_WEIGHT) -> None:
@@ -38,22 +50,23 @@ def refuse_misfit(
     build: Callable[[], nn.Module],
     is_kept: Callable[[str], bool],
     may_lack: frozenset[str] = frozenset(),
-    name_today: Callable[[str], str] = str,
+    conversion_of: Callable[[Collection[str]], Conversion] = lambda _: Conversion(),
 ) -> None:
     """Refuse weights that do not fit the module `build` makes: names, shapes, types, finite values.
 
     Args:
         is_kept: whether a weight of this name is saved.
         may_lack: names that a model of an earlier version does not have.
-        name_today: the name that the module has for a weight of this name in the file.
+        conversion_of: by the names in the file, how its weights become the module's.
 
     Raises:
         NestError: the weights do not fit, or the file is not a complete safetensors file.
     """
     try:
         with safe_open(file, "pt") as stream:
-            name_in_file = {name_today(name): name for name in stream.keys()}  # noqa: SIM118 (not a dict)
-            parts = {name: stream.get_slice(own) for name, own in name_in_file.items()}
+            conversion = conversion_of(stream.keys())
+            stored_name = {conversion.name(name): name for name in stream.keys()}  # noqa: SIM118 (not a dict)
+            parts = {name: stream.get_slice(stored) for name, stored in stored_name.items()}
             if config.layers > len(parts):
                 raise _misfit(file, f"{config.layers:,} layers need more than {len(parts)} tensors")
             with torch.device("meta"):
@@ -64,9 +77,12 @@ def refuse_misfit(
                 }
             _refuse_other_names(file, set(expected), set(parts))
             for name, weight in expected.items():
-                _refuse_other_form(file, name, weight, parts[name])
+                _refuse_other_form(file, stored_name[name], weight, parts[name])
+            stored_names = map(stored_name.__getitem__, expected)
             if faulty := [
-                name for name in expected if not stream.get_tensor(name_in_file[name]).isfinite().all()
+                name
+                for name in stored_names
+                if not conversion.weight(name, stream.get_tensor(name)).isfinite().all()
             ]:
                 raise NestError(
                     f"{file}: {_list_names(faulty)} hold NaN or infinite weights, so every result would be invalid. "

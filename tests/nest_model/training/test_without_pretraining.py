@@ -171,7 +171,7 @@ def test_reports_show_the_fresh_model_with_the_paired_difference(layout, tmp_pat
     assert list(task["models"])[:4] == ["nest", "probe", WITHOUT_PRETRAINING, "lightgbm"]
     difference = task["differences"][WITHOUT_PRETRAINING]["auroc"]
     values = [task["models"][name]["auroc"]["value"] for name in ("nest", WITHOUT_PRETRAINING)]
-    # of few patients every score is published with three digits, so each of the three may be off by half of the last
+    # of few patients scores are published with three digits: each may be off by half a unit of its last
     assert difference["value"] == pytest.approx(values[0] - values[1], abs=0.0016)
     assert difference["low"] < difference["value"] < difference["high"]
     assert metrics["mean_auroc"]["over_no_pretraining"] == difference

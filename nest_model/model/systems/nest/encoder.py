@@ -1,7 +1,7 @@
 """NEST: set-wise and cross-set blocks interleaved, on packed rows; and its ablations, without the one or the other."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -16,6 +16,8 @@ from nest_model.model.encoder import Encoder, ReadRows
 from nest_model.model.gather import take
 from nest_model.model.heads import SetHead
 from nest_model.model.layers import EncoderBlock, Time2Vec, compute_dtype, initialise, rotation
+from nest_model.model.systems.nest.earlier_times import EarlierTimes
+from nest_model.model.weights import Conversion
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,11 @@ class NestModel(Encoder):
         set_head = d * d + 2 * d + (1 if config.tied_set_head else d + 1) * vocab_size
         blocks = (config.set_wise == "attention") + config.cross_set
         return vocab_size * d + time2vec + blocks * block * config.layers + d + set_head
+
+    @classmethod
+    def conversion(cls, stored_names: Collection[str], config: ModelConfig) -> Conversion:
+        """Return how the weights of a file with these names become today's; see Encoder."""
+        return EarlierTimes(config.d_model) if EarlierTimes.is_needed(stored_names) else Conversion()
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Return all rows after the final norm, [rows, d_model]; a set's output is at its `batch.cls_rows`."""
