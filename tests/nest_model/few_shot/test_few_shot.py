@@ -100,7 +100,9 @@ def test_flipped_test_labels_flip_the_score_and_change_no_model(world, pretraine
 
 def test_a_draw_is_fine_tuned_with_less_memory(world, pretrained_model, tmp_path, monkeypatch, caplog):
     fail_above(monkeypatch, rows=60)
-    line = command(world, pretrained_model, tmp_path / "out", "--systems=nest", "--epochs=1")
+    line = command(
+        world, pretrained_model, tmp_path / "out", "--systems=nest", "--epochs=1", "--shots=2", "--draws=1"
+    )
 
     assert main(line) == 0
 
