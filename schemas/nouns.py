@@ -1,4 +1,4 @@
-"""Counts with their nouns, as sentences have them."""
+"""Counts with their nouns, and words at the start of a sentence."""
 
 from schemas.suppress import WITHHELD
 
@@ -16,3 +16,8 @@ def with_noun(count: int | str, noun: str, plural: str = "") -> str:
     if text == WITHHELD:
         return f"a withheld number of {plural or noun + 's'}"
     return f"{text} {noun if text == '1' else plural or noun + 's'}"
+
+
+def with_capital(words: str) -> str:
+    """Return words with a capital first letter, as a sentence begins; the other letters stay as they are."""
+    return f"{words[:1].upper()}{words[1:]}"

@@ -7,7 +7,7 @@ from nest_model.evaluation.thresholds import BY_USER
 from nest_model.report.metric_words import compared_by
 from nest_model.report.table import interval, model_name, probability_as_percent, rounded
 from nest_model.report.tasks import COMPARED
-from schemas.nouns import with_noun
+from schemas.nouns import with_capital, with_noun
 from schemas.suppress import WITHHELD
 
 MODELS_IN_SHORT = ("nest", "probe", "lightgbm", "logistic")
@@ -37,7 +37,7 @@ def _for_whom(task: Mapping[str, Any]) -> str:
     sizes = index_stays(last["index_rows"], last["patients"]).capitalize()
     shares = {one["prevalence"] for one in task["models"].values() if one.get("prevalence") is not None}
     prevalence = f"; {shares.pop():.1%} of the test stays have the outcome" if len(shares) == 1 else ""
-    return f"{task['about'][:1].upper()}{task['about'][1:]}. {sizes}{prevalence}."
+    return f"{with_capital(task['about'])}. {sizes}{prevalence}."
 
 
 def index_stays(rows: str, patients: str) -> str:

@@ -32,7 +32,7 @@ from nest_model.report.tasks import TaskResults
 from nest_model.report.verdicts import excesses, recalibration_warnings, shortfalls, verdicts
 from nest_model.training.guesses import table
 from schemas.code_names import kind_in_words
-from schemas.nouns import with_noun
+from schemas.nouns import with_capital, with_noun
 
 T = TypeVar("T")
 
@@ -137,7 +137,11 @@ def template(name: str, package: str = "nest_model.report", **filters: Callable[
     environment.filters |= {"interval": interval, "number": number, "percent": percent, "plain": plain}
     environment.filters |= {"rounded": rounded, "as_percent": as_percent, "kind_in_words": kind_in_words}
     environment.filters |= {"probability_as_percent": probability_as_percent}
-    environment.filters |= {"with_noun": with_noun, "removal_summary": removal_summary}
+    environment.filters |= {
+        "with_capital": with_capital,
+        "with_noun": with_noun,
+        "removal_summary": removal_summary,
+    }
     environment.filters |= filters
     return environment.get_template(name)
 
@@ -395,7 +399,7 @@ def objectives(model: Mapping[str, Any]) -> list[str]:
     first, *others = [words for weight, words in words_by_weight.items() if model.get(weight)] or [
         "masked tokens and sets"
     ]
-    return [f"{first[:1].upper()}{first[1:]}", *others]
+    return [with_capital(first), *others]
 
 
 def pretraining_pictures(metrics: Mapping[str, Any] | None, people: str) -> list[Markup]:

@@ -54,6 +54,7 @@ from schemas.errors import ContractError, InputError
 from schemas.io.verify import is_written, verified
 from schemas.label_counts import suppress_label_counts
 from schemas.layout import Layout
+from schemas.nouns import with_capital
 from schemas.sources import sources
 from schemas.suppress import WITHHELD
 from schemas.tables.attrition import read_attrition, suppress_attrition
@@ -106,7 +107,7 @@ def title_of(cohort: str) -> str:
     source, _, name = cohort.partition("_")
     words = (name if name and source in sources() else cohort).split("_")
     first, *rest = (_ABBREVIATIONS.get(word, word) for word in words)
-    return " ".join([first[:1].upper() + first[1:], *rest])
+    return " ".join([with_capital(first), *rest])
 
 
 def load_task(

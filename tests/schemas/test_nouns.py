@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.nouns import with_noun
+from schemas.nouns import with_capital, with_noun
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,11 @@ def test_noun_is_in_the_plural_unless_the_count_is_one(count, words):
 
 def test_noun_may_have_a_plural_of_its_own():
     assert [with_noun(count, "class", "classes") for count in (1, 2)] == ["1 class", "2 classes"]
+
+
+def test_a_sentence_begins_with_a_capital_and_keeps_its_abbreviations():
+    assert [with_capital(words) for words in ("an ICD code", "11 patients", "")] == [
+        "An ICD code",
+        "11 patients",
+        "",
+    ]
