@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 
 import nest_model
 from nest_model.__main__ import main
@@ -284,11 +285,14 @@ def test_own_labels_are_learnt_and_scored(world, model, tmp_path):
 
 
 def test_a_training_from_python_goes_on_with_less_memory(world, model, tmp_path, monkeypatch, caplog):
-    fail_above(monkeypatch, rows=60)
     own = pl.read_parquet(world.labels).select("subject_id", "predict_at", "label")
+    model.finetune(own, world.seqset, world.subjects, tmp_path / "at_once", epochs=1, dropout=0.0)
+    fail_above(monkeypatch, rows=60)
 
-    model.finetune(own, world.seqset, world.subjects, tmp_path / "tuned", epochs=1)
+    model.finetune(own, world.seqset, world.subjects, tmp_path / "tuned", epochs=1, dropout=0.0)
 
+    at_once, tuned = (load_file(tmp_path / name / "model.safetensors") for name in ("at_once", "tuned"))
+    assert all((at_once[name] - weight).abs().max() <= 1e-6 for name, weight in tuned.items())
     assert "out of memory with 8,192 rows per micro-batch; running again with 4,096." in caplog.messages
 
 
