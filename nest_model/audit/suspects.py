@@ -32,7 +32,7 @@ from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.metrics import Score
 from schemas.cohort import Cohort, Died, IndexDaysLeft, IndexDied, IndexLongerThan
 from schemas.cohort.look_ahead import look_aheads
-from schemas.nouns import with_noun
+from schemas.nouns import with_capital, with_noun
 from schemas.suppress import WITHHELD
 from schemas.tables.leak_audit import THRESHOLD, LeakAudit, Proof, Suspect
 from schemas.tables.vocab import SPECIAL_KIND
@@ -215,7 +215,7 @@ class Suspects:
         noun = "sampled prediction" if self.is_drawn else "prediction"
         predictions = with_noun(self.labels.shown_rows("train", "val"), noun)
         return (
-            f"{predictions[0].upper()}{predictions[1:]} of training and validation patients, each by a light model "
+            f"{with_capital(predictions)} of training and validation patients, each by a light model "
             "fitted on other patients; the test split is not used."
         )
 

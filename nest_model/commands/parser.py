@@ -24,6 +24,7 @@ from nest_model.training.stop import StopRequest
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import NestError
 from schemas.loading import loading
+from schemas.nouns import with_capital
 from schemas.seeds import DEFAULT, read_seed, read_seeds
 
 if TYPE_CHECKING:
@@ -460,7 +461,7 @@ def _command(
     run: Callable[..., None],
     text: str,
 ) -> argparse.ArgumentParser:
-    command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    command = commands.add_parser(name, help=text, description=f"{with_capital(text)}.")
     command.set_defaults(run=run)
     command.add_argument("--die-with-parent", action="store_true", help=argparse.SUPPRESS)
     command.add_argument("--synthetic", action="store_true", help=argparse.SUPPRESS)  # withholds no count

@@ -1,6 +1,5 @@
 """Faults of a model folder, of concurrent runs, of the code that runs, and of downloads and connections."""
 
-import json
 import os
 import subprocess
 import sys
@@ -12,12 +11,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from assets.resources import Workspace
 from nest_model.config import ModelConfig
 from nest_model.data.seqsets import SeqSets
-from nest_model.files import sha256_of
 from nest_model.model import checkpoint
 from nest_model.model.systems.nest.encoder import NestModel
 from pipelines.fetch.physionet import LICENSE, TABLE_FILES, fetch_mimic_demo
@@ -25,9 +22,9 @@ from pipelines.sources.mimic.checksums import SUMS
 from pipelines.sources.pcornet.databases.access import Access, postgres_address
 from schemas.errors import NestError
 from schemas.io.hashing import file_sha256
-from schemas.io.seal import sealed, unsealed
 from tests.silent_faults.chain import command
 from tests.silent_faults.fault import Damage, Refusal, Sandbox, SilentFault
+from tests.support import saved_model
 from tests.support.commands import ROOT, copy_checkout
 from tests.support.loopback_server import serving
 from tests.support.writers import another_writer
@@ -50,30 +47,15 @@ def model_of(sandbox: Sandbox) -> Path:
 
 def change_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
     """Return a damage that changes weights and updates their hash."""
-
-    def damage(sandbox: Sandbox) -> None:
-        file = model_of(sandbox) / "model.safetensors"
-        tensors = load_file(file)
-        change(tensors)
-        save_file(tensors, file)
-        change_config(sandbox, weights_sha256=sha256_of(file))
-
-    return damage
+    return lambda sandbox: saved_model.change_weights(model_of(sandbox), change)
 
 
 def half(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
-def change_config(sandbox: Sandbox, **values: object) -> None:
-    path = model_of(sandbox) / "config.json"
-    path.write_text(sealed(json.dumps(json.loads(unsealed(path.read_text())) | values, indent=2)))
-
-
 def change_shape(**values: object) -> Damage:
-    return lambda sandbox: change_config(
-        sandbox, model=json.loads((model_of(sandbox) / "config.json").read_text())["model"] | values
-    )
+    return lambda sandbox: saved_model.change_shape(model_of(sandbox), **values)
 
 
 load_model = command(
@@ -202,7 +184,7 @@ FAULTS = [
     ),
     model_fault(
         name="a model that reads another vocabulary than the shards",
-        damage=lambda sandbox: change_config(sandbox, vocab_sha256="b" * 64),
+        damage=lambda sandbox: saved_model.change_config(model_of(sandbox), vocab_sha256="b" * 64),
         caught_by=Refusal("nest_model", "the model reads another vocabulary"),
     ),
     SilentFault(

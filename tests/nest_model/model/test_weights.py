@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from nest_model import process
 from nest_model.config import ModelConfig
@@ -19,6 +19,7 @@ from nest_model.model.weights import refuse_too_large
 from nest_model.training.state import StateFolder
 from schemas.errors import NestError
 from schemas.io.seal import sealed, unsealed
+from tests.support.saved_model import change_config, change_shape, change_weights
 
 CONFIG = ModelConfig(20, d_model=16, heads=2, d_ff=8, layers=1)
 VOCABULARY = "a" * 64
@@ -33,25 +34,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def change_weights(folder: Path, change: Callable[[dict], object]) -> None:
-    """Change the tensors and write the hash of what came of it, as whoever mends a model by hand does."""
-    file, tensors = folder / "model.safetensors", load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file(tensors, file)
-    sign(folder)
-
-
 def sign(folder: Path) -> None:
     change_config(folder, weights_sha256=sha256_of(folder / "model.safetensors"))
-
-
-def change_config(folder: Path, **values: object) -> None:
-    path = folder / "config.json"
-    path.write_text(sealed(json.dumps(json.loads(unsealed(path.read_text())) | values, indent=2)))
-
-
-def change_shape(folder: Path, **values: object) -> None:
-    change_config(folder, model=json.loads((folder / "config.json").read_text())["model"] | values)
 
 
 def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:

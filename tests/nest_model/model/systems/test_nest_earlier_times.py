@@ -2,24 +2,22 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
-from nest_model.files import sha256_of
 from nest_model.model import checkpoint
 from nest_model.model.checkpoint import ModelCard
 from nest_model.model.classifier import Classifier
 from nest_model.model.encoder import encoder_class
 from nest_model.model.parcel import Parcel
 from schemas.errors import NestError
-from schemas.io.seal import sealed, unsealed
+from tests.support.saved_model import change_weights
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "earlier_nest"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
@@ -61,17 +59,6 @@ def test_a_converted_model_is_saved_with_the_names_of_today(name, tmp_path):
 
     assert not [weight for weight in load_file(tmp_path / "model.safetensors") if "frequency" in weight]
     assert_expected(outputs(tmp_path), name)
-
-
-def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> Path:
-    """Change the tensors and write the hash of what came of it, as whoever mends a model by hand does."""
-    file, config = folder / "model.safetensors", folder / "config.json"
-    tensors = load_file(file)
-    change(tensors)
-    save_file(tensors, file)
-    values = json.loads(unsealed(config.read_text())) | {"weights_sha256": sha256_of(file)}
-    config.write_text(sealed(json.dumps(values, indent=2)))
-    return folder
 
 
 @pytest.fixture
