@@ -212,7 +212,7 @@ def markdown_rows(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
     return [
         {"row": row["title"]}
         | {
-            task["title"]: interval(task["cells"][row["name"]]["average_precision"])
+            f"{task['title']}: AP": interval(task["cells"][row["name"]]["average_precision"])
             if row["name"] in task["cells"]
             else "–"
             for task in metrics["tasks"].values()

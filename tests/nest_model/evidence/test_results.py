@@ -26,6 +26,7 @@ from nest_model.evidence.report import _result_numbers, write_evidence
 from nest_model.evidence.results import COMPARED, evidence
 from nest_model.evidence.rows import EvidenceAssets, rows_by_name
 from nest_model.report.looks import removals_path
+from nest_model.report.table import interval
 from nest_model.training.seeds import predictions_of_seed
 from nest_model.training.telemetry import Telemetry
 from schemas.cards import StepCard
@@ -173,6 +174,8 @@ def test_a_noisy_copy_of_nest_is_surely_worse_and_an_exact_one_is_not(layout):
     assert of_copy["value"] == 0.0
     assert of_copy["holm_p"] == 1.0
     assert "NEST is surely better in" in sentences(metrics)[0]
+    of_nest = next(row for row in markdown_rows(metrics) if row["row"] == "NEST")
+    assert of_nest["Mortality: AP"] == interval(cells["nest"]["average_precision"])
     assert cells["nest_mlm"]["paper"]["auroc"]["mean"] == pytest.approx(0.9528)
 
 
