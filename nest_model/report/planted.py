@@ -1,7 +1,7 @@
 """The planted risks of synthetic outcomes: an upper bound of the scores, and how much of them a model uses."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from nest_model.data.predictions import Predictions, patients_of
 from nest_model.evaluation.bootstrap import Resamples
-from nest_model.evaluation.metrics import MIN_PATIENTS, TOO_FEW, Score, missing, seed_statistics
+from nest_model.evaluation.metrics import MIN_PATIENTS, TOO_FEW, Score, missing, score, seed_statistics
 from schemas.cards import StepCard
 from schemas.contract import read_table
 from schemas.errors import ContractError
@@ -47,23 +47,65 @@ def planted_part_shares(
     """
     scores_by_model = {}
     for name, predictions in models.items():
-        risks = _risks(layout, cohort, predictions)
-        if risks is None:
+        if (drawn := _drawn_rows(layout, cohort, predictions)) is None:
             continue
-        has_risk, rows = risks
-        parts = [part for part in PARTS if rows[part].null_count < len(rows)]
-        if not parts:
-            continue
-        terms = np.column_stack([rows[part].to_numpy() for part in parts])
-        has_parts = np.isfinite(terms).all(axis=1)  # what can never happen has none
-        terms, has_risk = terms[has_parts], np.flatnonzero(has_risk)[has_parts]
+        terms = np.column_stack(list(drawn.terms.values()))
         seed_scores = [
             _part_coefficients(seed_predictions, terms, seed)
-            for seed_predictions in predictions.rows(has_risk).by_seed()
+            for seed_predictions in predictions.rows(drawn.places).by_seed()
         ]
-        scores = [seed_statistics(part_scores) for part_scores in zip(*seed_scores, strict=True)]
-        scores_by_model[name] = {part: score.json() for part, score in zip(parts, scores, strict=True)}
+        shares = [seed_statistics(part_scores) for part_scores in zip(*seed_scores, strict=True)]
+        scores_by_model[name] = {part: share.json() for part, share in zip(drawn.terms, shares, strict=True)}
     return scores_by_model
+
+
+def risk_without_parts(
+    layout: Layout, cohort: str, predictions: Predictions, *, seed: int
+) -> dict[str, dict[str, Any]]:
+    """Return the AUROC of the planted risk without each of its parts, by part, and without none (`whole`).
+
+    It is what a model reaches that reads all the other parts and nothing else. The rows are those of the predictions
+    whose outcome was drawn. Empty where no parts were planted. Intervals resample patients.
+    """
+    if (drawn := _drawn_rows(layout, cohort, predictions)) is None:
+        return {}
+    rows = predictions.rows(drawn.places)
+    resamples = Resamples.of(rows.subject_id, seed=seed)
+
+    def auroc(log_odds: np.ndarray) -> dict[str, Any]:
+        probability = 1 / (1 + np.exp(-log_odds))
+        return score(rows.with_probability(probability[:, None]), resamples, metrics=["auroc"])[
+            "auroc"
+        ].json()
+
+    without = {part: auroc(drawn.log_odds - term) for part, term in drawn.terms.items()}
+    return {"whole": auroc(drawn.log_odds), **without}
+
+
+@dataclass(frozen=True)
+class _DrawnRows:
+    """The rows of some predictions whose outcome was drawn with the planted risk, which is a sum of parts."""
+
+    places: np.ndarray  # [rows], of the predictions
+    log_odds: np.ndarray  # [rows], of the whole risk
+    terms: dict[str, np.ndarray]  # by part that was planted: [rows], what it adds to the log-odds
+
+
+def _drawn_rows(layout: Layout, cohort: str, predictions: Predictions) -> _DrawnRows | None:
+    """Return the rows of predictions that have parts of the planted risk; None if no parts were planted."""
+    if (risks := _risks(layout, cohort, predictions)) is None:
+        return None
+    has_risk, rows = risks
+    parts = [part for part in PARTS if rows[part].null_count < len(rows)]
+    if not parts:
+        return None
+    terms = np.column_stack([rows[part].to_numpy() for part in parts])
+    has_parts = np.isfinite(terms).all(axis=1)  # what can never happen has none
+    return _DrawnRows(
+        np.flatnonzero(has_risk)[has_parts],
+        _log_odds(rows["probability"].to_numpy()[has_parts]),
+        dict(zip(parts, terms[has_parts].T, strict=True)),
+    )
 
 
 def _risks(layout: Layout, cohort: str, predictions: Predictions) -> tuple[np.ndarray, pa.Table] | None:
@@ -89,16 +131,21 @@ def _is_real(layout: Layout) -> bool:
         return False
 
 
+def _log_odds(probability: np.ndarray) -> np.ndarray:
+    probability = probability.clip(_SUREST, 1 - _SUREST)
+    log_odds: np.ndarray = np.log(probability / (1 - probability))
+    return log_odds
+
+
 def _part_coefficients(predictions: Predictions, terms: np.ndarray, seed: int) -> list[Score]:
     """Return the least-squares coefficient of each term [rows, parts] in the log-odds of the predictions."""
     if not len(predictions.scorable()):
         return [missing(TOO_FEW)] * terms.shape[1]
     if (np.ptp(terms, axis=0) == 0).any():
         return [missing("a part has the same value in all rows")] * terms.shape[1]
-    probability = predictions.probability[:, 0].clip(_SUREST, 1 - _SUREST)
     design = np.column_stack([np.ones(len(terms)), terms])
     products = design[:, :, None] * design[:, None, :]
-    moments = design * np.log(probability / (1 - probability))[:, None]
+    moments = design * _log_odds(predictions.probability[:, 0])[:, None]
 
     def coefficients(weights: np.ndarray) -> np.ndarray:
         inverse = np.linalg.pinv(np.tensordot(weights, products, axes=1), hermitian=True)

@@ -8,13 +8,14 @@ import pyarrow as pa
 import pytest
 import yaml
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics import roc_auc_score
 
 from nest_model.data.predictions import read_predictions
 from nest_model.evaluation.metrics import METRICS, evaluate
 from nest_model.report import results_table, write_cohort_report, write_report
 from nest_model.report.looks import leak_audit
 from nest_model.report.page import objectives
-from nest_model.report.planted import load_planted_risk, planted_part_shares
+from nest_model.report.planted import load_planted_risk, planted_part_shares, risk_without_parts
 from nest_model.report.tasks import predictions_path, title_of
 from nest_model.report.verdicts import recalibration_warnings, verdicts
 from nest_model.training.telemetry import Telemetry
@@ -518,6 +519,28 @@ def test_planted_part_shares_equal_least_squares(report, layout):
     assert "How much of each part of the planted risk" in report[0]
 
 
+def test_risk_without_a_part_is_the_auroc_of_the_other_parts(report, layout):
+    test = read_predictions(predictions_path(layout, "mimic_mortality", "nest")).of("test")
+    rows = {row["encounter_id"]: row for row in read_table(layout.planted, PLANTED).to_pylist()}
+    risks = [rows[encounter] for encounter in test.encounter_id]
+    log_odds = np.array([np.log(row["probability"] / (1 - row["probability"])) for row in risks])
+
+    scores = risk_without_parts(layout, "mimic_mortality", test, seed=1)
+
+    assert list(scores) == ["whole", *PARTS]
+    assert scores["whole"]["value"] == pytest.approx(roc_auc_score(test.truth[:, 0], log_odds), abs=1e-6)
+    for part in PARTS:
+        others = log_odds - [row[part] for row in risks]
+        assert scores[part]["value"] == pytest.approx(roc_auc_score(test.truth[:, 0], others), abs=1e-6)
+        assert scores[part]["low"] < scores[part]["value"] < scores[part]["high"]
+    shown = report[1]["tasks"]["mimic_mortality"]["risk_without_parts"]
+    assert [shown[name]["value"] for name in scores] == [
+        round(score["value"], 3) for score in scores.values()
+    ]
+    row = report[0].partition("AUROC of the planted risk without this part")[2].partition("</tr>")[0]
+    assert re.findall(r"<td>\D*(\d\.\d+)", row) == [f"{scores[part]['value']:.3f}" for part in PARTS]
+
+
 @pytest.mark.long  # every day the parts that were planted are columns
 def test_parts_that_were_not_planted_are_no_columns(layout, tmp_path):
     """The other parts are still fitted together: the coefficients are those of two terms."""
@@ -548,6 +571,7 @@ def test_planted_risk_is_ignored_for_a_users_own_patients(layout, tmp_path):
     test = read_predictions(predictions_path(copied_layout, "mimic_mortality", "nest")).of("test")
     assert load_planted_risk(copied_layout, "mimic_mortality", test) is None
     assert planted_part_shares(copied_layout, "mimic_mortality", {"nest": test}, seed=1) == {}
+    assert risk_without_parts(copied_layout, "mimic_mortality", test, seed=1) == {}
 
 
 def test_page_of_an_empty_data_folder_names_missing_assets(tmp_path):
