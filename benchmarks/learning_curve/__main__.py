@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
         "--hours",
         type=_hours,
         default=HOURS,
-        help="time limit on two cores; the costliest sizes get fewer seeds",
+        help="hours that the runs may take on two cores by estimate; the costliest sizes get fewer seeds",
     )
     flags.add_argument(
         "--work", type=Path, required=True, help="folder of the scores, and of each run's data while it runs"

@@ -41,6 +41,11 @@ def _of_size(complete_points: ScoresByPoint, size: int) -> dict[int, Mapping[str
 def _row(size: int, seeds: Mapping[int, Mapping[str, CurveScores]], models: Sequence[str]) -> dict[str, Any]:
     seed_scores = {model: [_mean(_tasks(scores[model])) for scores in seeds.values()] for model in models}
     means = {model: _mean(scores) for model, scores in seed_scores.items()}
+    differences = {
+        model: list(map(_difference, scores, seed_scores["lightgbm"]))
+        for model, scores in seed_scores.items()
+        if model not in ("lightgbm", "best")
+    }
     first_model = next(iter(models))
     task_scores = [scores[first_model].tasks for scores in seeds.values()]
     return {
@@ -48,13 +53,21 @@ def _row(size: int, seeds: Mapping[int, Mapping[str, CurveScores]], models: Sequ
         "seeds": list(seeds),
         "test_patients": sum(max(task.patients for task in tasks.values()) for tasks in task_scores),
         "positives": {cohort: sum(tasks[cohort].positives for tasks in task_scores) for cohort in COHORTS},
-        "models": {model: mean.json() | {"sd": _sd(seed_scores[model])} for model, mean in means.items()},
+        "models": {
+            model: _mean(scores).json() | {"sd": _sd(scores)} for model, scores in seed_scores.items()
+        },
         "less_lightgbm": {
-            model: combine([mean, means["lightgbm"]], lambda pair: pair[0] - pair[1]).json()
-            for model, mean in means.items()
-            if model not in ("lightgbm", "best")
+            model: _mean(scores).json() | {"sd": _sd(scores)} for model, scores in differences.items()
         },
         "gap_closed": _gap_closed(means).json(),
+        "by_seed": [
+            {
+                "seed": seed,
+                "models": {model: scores[place].json() for model, scores in seed_scores.items()},
+                "less_lightgbm": {model: scores[place].json() for model, scores in differences.items()},
+            }
+            for place, seed in enumerate(seeds)
+        ],
         "tasks": {
             title_of(cohort): {
                 model: _mean([_score(scores[model].tasks[cohort]) for scores in seeds.values()]).json()
@@ -82,6 +95,10 @@ def _score(task: TaskScore) -> Score:
 def _mean(scores: Sequence[Score]) -> Score:
     """Return the mean of scores, also resample by resample, although different seeds have different patients."""
     return combine(scores, lambda values: np.mean(values, axis=0))
+
+
+def _difference(score: Score, lightgbm: Score) -> Score:
+    return combine([score, lightgbm], lambda pair: pair[0] - pair[1])
 
 
 def _sd(scores: Sequence[Score]) -> float | None:

@@ -23,22 +23,22 @@ def train(point: CurvePoint, folder: Path, key: str) -> None:
     """Fine-tune from fresh weights on each cohort; skip finished trainings and resume interrupted ones.
 
     Raises:
-        NestError: a training failed; its saved state is kept.
+        NestError: a training failed or was stopped; its saved state is kept.
     """
-    pending_cohorts = [
-        cohort for cohort in COHORTS if not _is_done(predictions_path(folder, key, cohort).parent)
-    ]
+
+    def pending_cohorts() -> list[str]:
+        return [cohort for cohort in COHORTS if not _is_done(predictions_path(folder, key, cohort).parent)]
 
     def train_cohort(cohort: str) -> int:
         predictions = predictions_path(folder, key, cohort)
         return _finetune(point, folder, cohort, {"key": key, "predictions": predictions})
 
     with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
-        codes = list(pool.map(train_cohort, pending_cohorts))
-    if any(codes):
+        codes = list(pool.map(train_cohort, pending_cohorts()))
+    if any(codes) or pending_cohorts():  # a training that is stopped by a signal ends with 0
         raise NestError(
-            f"{point.words}: a training of NEST without pretraining failed; see its output above. Run again to "
-            f"continue in {folder}."
+            f"{point.words}: a training of NEST without pretraining failed or was stopped; see its output above. Run "
+            f"again to continue in {folder}."
         )
 
 

@@ -10,10 +10,12 @@ ABOUT = """# The learning curve
 
 Made by `make bench-learning`, by the code and on the machines named below, as
 [learning.md](../learning.md#the-learning-curve) says. Synthetic MIMIC of so many patients, about seven in ten
-of them to train on; each seed draws other patients, pretrains and fine-tunes. Every choice is made on
-validation patients; test patients are scored when all is trained. Mean test AUROC of mortality, long stay and
-readmission, the mean over the seeds; 95 % intervals of resampled patients, the same draws for every model of a
-seed. ± is the standard deviation over the seeds, of patients and training together.
+of them to train on; each seed draws other patients, pretrains and fine-tunes. The generator is one for all seeds:
+its codes and risks are the same. From 1,000 patients on, the patients of a seed are among those of its larger
+sizes, in the same splits. Every choice is made on validation patients; test patients are scored when all is
+trained. Mean test AUROC of mortality, long stay and readmission, the mean over the seeds; 95 % intervals of
+resampled patients, the same draws for every model of a seed. ± is the standard deviation over the seeds, of
+patients and training together.
 """
 
 
@@ -22,7 +24,8 @@ def page(report: Mapping[str, Any], figure: str) -> str:
     rows = {row["size"]: row for row in report["rows"]}
     parts = [ABOUT, f"{_settings(report)}\n", f"![The learning curve]({figure})\n"]
     parts += [_models(report, rows), "## NEST less LightGBM\n", _differences(report, rows)]
-    parts += ["## Task by task\n", _tasks(report, rows), "## What stands\n", _coverage(report, rows)]
+    parts += ["## Task by task\n", _tasks(report, rows), "## Seed by seed\n", _by_seed(report, rows)]
+    parts += ["## Runs\n", _runs(report, rows)]
     return "\n".join(parts)
 
 
@@ -78,9 +81,20 @@ def _tasks(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> 
     return "\n".join(lines) + "\n"
 
 
-def _coverage(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
+def _by_seed(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
+    models = [model for model in _ORDER if model in report["models"]]
+    lines = _heads(["seed", *(LABELS[model] for model in models), "NEST − LightGBM"])
+    for size, row in rows.items():
+        for scores in row["by_seed"]:
+            cells = [interval(scores["models"][model]) for model in models]
+            difference = interval(scores["less_lightgbm"]["nest"], with_sign=True)
+            lines.append(_line(f"{size:,}", [str(scores["seed"]), *cells, difference]))
+    return "\n".join(lines) + "\n"
+
+
+def _runs(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
     heads = [
-        "seeds that stand",
+        "seeds with scores",
         "not run",
         "test patients, all seeds",
         "with the outcome",
@@ -97,7 +111,7 @@ def _coverage(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) 
             _join([*missing_seeds, *(f"{seed} (too few patients)" for seed in unlearnable_seeds)]),
             f"{row['test_patients']:,}" if row else "–",
             " / ".join(f"{count:,}" for count in row["positives"].values()) if row else "–",
-            _join([_run(run) for run in row["runs"]]) if row else "–",
+            _join([_seconds(run) for run in row["runs"]]) if row else "–",
         ]
     note = (
         "\nWith the outcome: rows of mortality / long stay / readmission. Seconds: of runs that were not interrupted; "
@@ -107,7 +121,7 @@ def _coverage(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) 
     return _table(heads, cells) + f"{note}{f' Made on {machines}.' if machines else ''}\n"
 
 
-def _run(run: Mapping[str, float | None]) -> str:
+def _seconds(run: Mapping[str, float | None]) -> str:
     return f"{run['seconds']:,.0f}{'' if (load := run['load']) is None else f' ({load:.1f})'}"
 
 

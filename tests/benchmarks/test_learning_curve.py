@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.learning_curve import chain
+from benchmarks.learning_curve import chain, fresh
 from benchmarks.learning_curve.__main__ import main
 from benchmarks.learning_curve.curve import curve, not_learnable
 from benchmarks.learning_curve.figure import draw
@@ -20,7 +20,9 @@ from benchmarks.learning_curve.scores import SPLIT, CurveScores, TaskScore, path
 from benchmarks.pipelines.measure import Machine
 from nest_model.data.predictions import read_predictions
 from nest_model.report.figures import png
+from nest_model.report.table import LABELS
 from nest_model.report.tasks import predictions_path
+from schemas.errors import NestError
 from schemas.io.outputs import claim
 from schemas.layout import Layout
 from tests.support.commands import ROOT, environment, run
@@ -199,6 +201,12 @@ def test_curve_row_is_the_paired_mean_over_seeds_and_tasks():
     assert 0.69 < low < 0.75 < high < 0.81
     difference = row["less_lightgbm"]["nest"]  # the noise is the same and cancels
     assert [difference[part] for part in ("value", "low", "high")] == pytest.approx([0.06] * 3)
+    assert difference["sd"] == pytest.approx(0.02 / 2**0.5, abs=1e-6)
+    assert [scores["seed"] for scores in row["by_seed"]] == [42, 123]
+    assert [scores["models"]["nest"]["value"] for scores in row["by_seed"]] == pytest.approx([0.8, 0.82])
+    seed_differences = [scores["less_lightgbm"]["nest"] for scores in row["by_seed"]]
+    assert [score["value"] for score in seed_differences] == pytest.approx([0.05, 0.07])
+    assert [score["high"] for score in seed_differences] == pytest.approx([0.05, 0.07])
     assert row["gap_closed"]["value"] == pytest.approx(0.06 / 0.15)
     assert row["test_patients"] == 40
     assert row["tasks"]["Readmission"]["best"]["value"] == pytest.approx(0.9)
@@ -236,11 +244,55 @@ def test_page_lists_finished_and_missing_runs():
     assert any(line.startswith("| 1,000 | – | 42, 123 | – |") for line in lines)
     assert any(line.startswith("| 2,000 | 42 | 123 (too few patients) | 20 |") for line in lines)
     assert any("| 33 % (33 to 33) |" in line for line in lines)
+    assert any(
+        line.startswith("| 500 | 123 | 0.900 (") and line.endswith(" | +0.050 (+0.050 to +0.050) |")
+        for line in lines
+    )
     assert any(line.endswith("Recipe and code: `c0de`.") for line in lines)
     assert any(line.endswith("| 100 (0.2), 100 (0.2) |") for line in lines)
     assert lines[-1].endswith("Made on 2 cores of a chip, 24.0 GiB, Python 3.11.7.")
-    assert png(draw(report["rows"], report["sizes"])).startswith(b"\x89PNG")
-    assert png(draw([], SIZES)).startswith(b"\x89PNG")
+
+
+def test_figure_draws_every_mean_the_difference_and_the_share():
+    points = [CurvePoint(500, 42), CurvePoint(2_000, 42)]
+    standing = {
+        point: {model: fake_scores(point, model, above=0.03 * place) for model in MODELS}
+        for place, point in enumerate(points)
+    }
+    means, differences, shares = draw(curve(standing, MODELS), [500, 1_000, 2_000]).axes
+    drawn = {line.get_label(): line[0].get_ydata() for line in means.containers}
+    assert drawn.keys() == {LABELS[model] for model in MODELS}
+    for model in MODELS:
+        assert drawn[LABELS[model]] == pytest.approx([LEVELS[model], LEVELS[model] + 0.03])
+    assert differences.containers[0][0].get_ydata() == pytest.approx([0.05, 0.05])
+    assert shares.containers[0][0].get_ydata() == pytest.approx([1 / 3, 1 / 3])
+    assert list(differences.containers[0][0].get_xdata()) == [500, 2_000]
+
+
+def test_figure_without_rows_is_empty():
+    figure = draw([], SIZES)
+    assert all(len(line[0].get_xdata()) == 0 for axes in figure.axes for line in axes.containers)
+    assert png(figure)
+
+
+def test_training_that_ends_without_a_result_is_not_done(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    """A training that is asked to stop ends with 0, as one that is finished does."""
+    point, finished = CurvePoint(500, 42), {"mimic_mortality", "mimic_long_stay"}
+
+    def stopped_training(_point: CurvePoint, _folder: Path, cohort: str, paths: dict[str, Any]) -> int:
+        if cohort in finished:
+            result = paths["predictions"].parent / "model" / "metrics.json"
+            result.parent.mkdir(parents=True)
+            result.write_text("{}")
+        return 0
+
+    monkeypatch.setattr(fresh, "_finetune", stopped_training)
+    with pytest.raises(
+        NestError, match="500 patients, seed 42: a training of NEST without pretraining failed or was"
+    ):
+        fresh.train(point, tmp_path, "a key")
+    finished.add("mimic_readmission")
+    fresh.train(point, tmp_path, "a key")
 
 
 def published_curve(folder: Path, *arguments: str) -> dict[str, Any]:
@@ -282,7 +334,8 @@ def test_earlier_rows_stand_for_the_sizes_without_scores(tmp_path):
         "Made on 2 cores of a chip, 24.0 GiB, Python 3.11.7 (500 patients); an older machine (40,000 patients)."
         in text
     )
-    assert sum(line.startswith("| 40,000 |") for line in text.splitlines()) == 3 + len(chain.COHORTS)
+    lines_of_size = [line for line in text.splitlines() if line.startswith("| 40,000 |")]
+    assert len(lines_of_size) == len(("models", "differences", "seed", "runs")) + len(chain.COHORTS)
 
 
 def test_row_names_the_machine_of_every_model():
@@ -321,7 +374,7 @@ def test_missing_earlier_file_is_refused(tmp_path, capsys):
 
 
 def test_earlier_file_of_other_settings_is_refused(tmp_path, capsys):
-    report = {"contract": "learning_curve/2", "settings": {"NEST_MODEL": "small"}}
+    report = {"contract": "learning_curve/3", "settings": {"NEST_MODEL": "small"}}
     error = refused_earlier_file(tmp_path, capsys, write_report(tmp_path / "learning_curve.json", report))
     assert "was made with NEST_MODEL=small, the new one would be with NEST_MODEL=tiny; set the same" in error
 
@@ -416,3 +469,33 @@ def test_learning_curve_page_matches_the_json():
     report = json.loads((folder / "learning_curve.json").read_text())
     assert page(report, "learning_curve.png") == (folder / "learning_curve.md").read_text()
     assert (folder / "learning_curve.png").stat().st_size > 10_000
+
+
+def short(score: dict[str, float | None], *, sign: str = "", alone: bool = False) -> str:
+    """Return a score as learning.md writes it: `.812 (.804 to .820)`, `.809` alone, or a difference with its sign."""
+    numbers = [
+        f"{score[part]:{sign}z.3f}".replace("0.", ".", 1).replace("-", "−")
+        for part in ("value", "low", "high")
+    ]
+    return numbers[0] if alone else "{} ({} to {})".format(*numbers)
+
+
+@pytest.mark.docs
+def test_learning_md_has_the_rows_of_the_json():
+    report = json.loads((ROOT / "docs" / "benchmarks" / "learning_curve.json").read_text())
+    docs = (ROOT / "docs" / "learning.md").read_text()
+    for row in report["rows"]:
+        scores = row["models"]
+        with_interval = {model: short(scores[model]) for model in ("nest", "lightgbm")}
+        others = ("probe", "without_pretraining", "logistic", "best")
+        cells = with_interval | {model: short(scores[model], alone=True) for model in others}
+        order = ("nest", "probe", "without_pretraining", "lightgbm", "logistic", "best")
+        line = " | ".join(cells[model] for model in order)
+        assert f"| {row['size']:,} patients | {len(row['seeds'])} | {line} |" in docs
+
+        differences = [
+            short(row["less_lightgbm"][model], sign="+") for model in ("nest", "probe", "without_pretraining")
+        ]
+        share, low, high = (round(100 * row["gap_closed"][part]) for part in ("value", "low", "high"))
+        line = " | ".join([*differences, f"{share} % ({low} to {high})"])
+        assert f"| {row['size']:,} patients | {line} |" in docs
