@@ -17,7 +17,7 @@ from benchmarks.learning_curve.curve import ScoresByPoint, curve, not_learnable
 from benchmarks.learning_curve.earlier import CONTRACT, read_report, with_earlier
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
-from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, plan
+from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, fits, plan
 from benchmarks.learning_curve.scores import read_scores, write_scores
 from benchmarks.pipelines.measure import Machine
 from benchmarks.results_folder import add_out
@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
         "--hours",
         type=_hours,
         default=HOURS,
-        help="hours that the runs may take on two cores by estimate; the costliest sizes get fewer seeds",
+        help="hours that the command may take; the costliest sizes get fewer seeds, and what would not end is left",
     )
     flags.add_argument(
         "--work", type=Path, required=True, help="folder of the scores, and of each run's data while it runs"
@@ -122,14 +122,27 @@ def _run(points: Sequence[CurvePoint], options: argparse.Namespace) -> None:
     progress = _progress(planned_seconds, pending_points)
     if not pending_points:  # otherwise the report of an earlier run stays until the next point is done
         _publish(scores_by_point, options)
+    began, finished_seconds, later_points = time.monotonic(), 0, []
     for point in pending_points:
+        elapsed = time.monotonic() - began
+        if not fits(point, options.hours, elapsed=elapsed, planned=finished_seconds):
+            later_points.append(point)
+            continue
         _run_point(
             point, [model for model in chain.ASSET_OF_MODEL if model not in scores_by_point[point]], options
         )
         scores_by_point[point] = read_scores(_scores(options), point, _keys(point))
+        finished_seconds += planned_seconds[point]
         progress.advance(planned_seconds[point])
         progress.report()
         _publish(scores_by_point, options)
+    if later_points:
+        log.info(
+            "%d of %d runs are left: at this machine's pace they do not end within %g hours. Run again to continue.",
+            len(later_points),
+            len(points),
+            options.hours,
+        )
 
 
 def _log_plan(

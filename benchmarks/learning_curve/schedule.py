@@ -9,7 +9,7 @@ SIZES = (500, 1_000, 2_000, 5_000, 10_000, 20_000)
 SEEDS = (42, 123, 456, 2025, 3407)
 HOURS = 4.0
 
-_FIXED_SECONDS, _SECONDS_A_PATIENT = 300.0, 0.2
+_FIXED_SECONDS, _SECONDS_A_PATIENT = 250.0, 0.15
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,17 @@ def plan(sizes: Sequence[int], seeds: Sequence[int], hours: float) -> list[Curve
         for size, count in counts.items()
         if place < count
     ]
+
+
+def fits(point: CurvePoint, hours: float, *, elapsed: float, planned: float) -> bool:
+    """Return whether a run would end within the hours, at the pace of this machine.
+
+    Args:
+        elapsed: seconds that have passed.
+        planned: seconds that the runs finished in them were expected to take; 0: the pace is not known yet.
+    """
+    pace = elapsed / planned if planned else 1.0
+    return elapsed + pace * expected_seconds(point.size) <= 3600 * hours
 
 
 def _seconds(counts: dict[int, int]) -> float:

@@ -88,6 +88,27 @@ def test_docs_show_the_default_plan():
         assert f"| {size:,} | {expected_seconds(size) / 60:.0f} | {seeds} |" in docs
 
 
+def test_run_that_would_not_end_within_the_hours_is_left(tmp_path, monkeypatch: pytest.MonkeyPatch, caplog):
+    """On a slow machine, where a run takes 2,000 s for some 300, the second of five does not fit into an hour."""
+    seconds, seeds = [0.0], []
+
+    def slow_run(point: CurvePoint, models: list[str], options: Any) -> None:
+        seeds.append(point.seed)
+        seconds[0] += 2_000
+        for model in models:
+            store(options.work / "scores", point, fake_scores(point, model, key=chain.key(point, model)))
+
+    monkeypatch.setattr("benchmarks.learning_curve.__main__._run_point", slow_run)
+    monkeypatch.setattr("benchmarks.learning_curve.__main__.time.monotonic", lambda: seconds[0])
+    caplog.set_level("INFO")
+    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
+    assert main(["--sizes", "500", "--hours", "1", *folders]) == 0
+    assert seeds == [42]
+    assert "4 of 5 runs are left: at this machine's pace they do not end within 1 hours." in caplog.text
+    assert main(["--sizes", "500", "--hours", "1", *folders]) == 0
+    assert seeds == [42, 123]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
