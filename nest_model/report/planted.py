@@ -21,6 +21,9 @@ from schemas.tables.planted import PARTS, PLANTED
 LEAST_PLANTED = 0.9
 """Least share of rows with a planted risk; corrupted rows of a synthetic CDM can change the index encounter."""
 
+_DECIMALS = 9
+"""Decimals of log-odds that are ranked: rows whose parts are equal differ beyond them by rounding alone."""
+
 _SUREST = 1e-6  # probabilities are clipped this far from 0 and 1, so that log-odds are finite
 
 
@@ -51,59 +54,81 @@ def planted_part_shares(
             continue
         terms = np.column_stack(list(drawn.terms.values()))
         seed_scores = [
-            _part_coefficients(seed_predictions, terms, seed)
-            for seed_predictions in predictions.rows(drawn.places).by_seed()
+            _part_coefficients(seed_predictions, terms, seed) for seed_predictions in drawn.rows.by_seed()
         ]
         shares = [seed_statistics(part_scores) for part_scores in zip(*seed_scores, strict=True)]
         scores_by_model[name] = {part: share.json() for part, share in zip(drawn.terms, shares, strict=True)}
     return scores_by_model
 
 
+def auroc_by_parts(
+    layout: Layout,
+    cohort: str,
+    models: Mapping[str, Predictions],
+    shares: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    *,
+    seed: int,
+) -> dict[str, dict[str, Any]]:
+    """Return by model the AUROC of what it uses of the planted parts, without all else that its score varies by.
+
+    The score of a row is the sum of its parts, each times the model's share. What lies between this AUROC and the
+    model's own is variation that follows no part. Rows and intervals are those of `planted_part_shares`.
+
+    Args:
+        shares: as `planted_part_shares` returns them; a model without shares has no AUROC here.
+    """
+    scores_by_model = {}
+    for name, shares_of_model in shares.items():
+        values = [share["value"] for share in shares_of_model.values()]
+        if None in values or (drawn := _drawn_rows(layout, cohort, models[name])) is None:
+            continue
+        log_odds = sum(share * term for share, term in zip(values, drawn.terms.values(), strict=True))
+        scores_by_model[name] = drawn.auroc(log_odds, seed).json()
+    return scores_by_model
+
+
 def risk_without_parts(
     layout: Layout, cohort: str, predictions: Predictions, *, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """Return the AUROC of the planted risk without each of its parts, by part, and without none (`whole`).
+    """Return the AUROC of the planted risk without each of its parts, by part.
 
-    It is what a model reaches that reads all the other parts and nothing else. The rows are those of the predictions
-    whose outcome was drawn. Empty where no parts were planted. Intervals resample patients.
+    It is what a model reaches that reads all other parts and nothing else. Empty where fewer than two parts were
+    planted. Rows and intervals are those of `planted_part_shares`.
     """
-    if (drawn := _drawn_rows(layout, cohort, predictions)) is None:
+    if (drawn := _drawn_rows(layout, cohort, predictions)) is None or len(drawn.terms) < 2:
         return {}
-    rows = predictions.rows(drawn.places)
-    resamples = Resamples.of(rows.subject_id, seed=seed)
-
-    def auroc(log_odds: np.ndarray) -> dict[str, Any]:
-        probability = 1 / (1 + np.exp(-log_odds))
-        return score(rows.with_probability(probability[:, None]), resamples, metrics=["auroc"])[
-            "auroc"
-        ].json()
-
-    without = {part: auroc(drawn.log_odds - term) for part, term in drawn.terms.items()}
-    return {"whole": auroc(drawn.log_odds), **without}
+    return {part: drawn.auroc(drawn.log_odds - term, seed).json() for part, term in drawn.terms.items()}
 
 
 @dataclass(frozen=True)
 class _DrawnRows:
-    """The rows of some predictions whose outcome was drawn with the planted risk, which is a sum of parts."""
+    """The predictions whose outcome was drawn with the planted risk, which is a sum of parts."""
 
-    places: np.ndarray  # [rows], of the predictions
+    rows: Predictions
     log_odds: np.ndarray  # [rows], of the whole risk
     terms: dict[str, np.ndarray]  # by part that was planted: [rows], what it adds to the log-odds
 
+    def auroc(self, log_odds: np.ndarray, seed: int) -> Score:
+        """Return the AUROC of other log-odds [rows] for the same outcomes."""
+        exact = np.round(log_odds, _DECIMALS)
+        scored_rows = self.rows.with_probability((1 / (1 + np.exp(-exact)))[:, None])
+        resamples = Resamples.of(self.rows.subject_id, seed=seed)
+        return score(scored_rows, resamples, metrics=["auroc"])["auroc"]
+
 
 def _drawn_rows(layout: Layout, cohort: str, predictions: Predictions) -> _DrawnRows | None:
-    """Return the rows of predictions that have parts of the planted risk; None if no parts were planted."""
+    """Return the predictions that have parts of the planted risk; None if no parts were planted."""
     if (risks := _risks(layout, cohort, predictions)) is None:
         return None
-    has_risk, rows = risks
-    parts = [part for part in PARTS if rows[part].null_count < len(rows)]
+    has_risk, risk_rows = risks
+    parts = [part for part in PARTS if risk_rows[part].null_count < len(risk_rows)]
     if not parts:
         return None
-    terms = np.column_stack([rows[part].to_numpy() for part in parts])
+    terms = np.column_stack([risk_rows[part].to_numpy() for part in parts])
     has_parts = np.isfinite(terms).all(axis=1)  # what can never happen has none
     return _DrawnRows(
-        np.flatnonzero(has_risk)[has_parts],
-        _log_odds(rows["probability"].to_numpy()[has_parts]),
+        predictions.rows(np.flatnonzero(has_risk)[has_parts]),
+        _log_odds(risk_rows["probability"].to_numpy()[has_parts]),
         dict(zip(parts, terms[has_parts].T, strict=True)),
     )
 

@@ -43,7 +43,12 @@ from nest_model.evaluation.subgroups import (
     score_groups,
     withheld_in_cells,
 )
-from nest_model.report.planted import load_planted_risk, planted_part_shares, risk_without_parts
+from nest_model.report.planted import (
+    auroc_by_parts,
+    load_planted_risk,
+    planted_part_shares,
+    risk_without_parts,
+)
 from nest_model.report.table import LABELS
 from nest_model.training.seeds import list_other_seeds, model_of_seed, predictions_of_seed
 from schemas.cards import StepCard
@@ -368,6 +373,9 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
         }
     if part_shares := planted_part_shares(layout, results.cohort, results.models, seed=seed):
         content["parts_read"] = part_shares
+        content["auroc_by_parts"] = auroc_by_parts(
+            layout, results.cohort, results.models, part_shares, seed=seed
+        )
         test_rows = results.models[next(iter(part_shares))]
         content["risk_without_parts"] = risk_without_parts(layout, results.cohort, test_rows, seed=seed)
     if results.recalibrated_models:

@@ -10,12 +10,17 @@ import yaml
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import roc_auc_score
 
-from nest_model.data.predictions import read_predictions
+from nest_model.data.predictions import Predictions, read_predictions
 from nest_model.evaluation.metrics import METRICS, evaluate
 from nest_model.report import results_table, write_cohort_report, write_report
 from nest_model.report.looks import leak_audit
 from nest_model.report.page import objectives
-from nest_model.report.planted import load_planted_risk, planted_part_shares, risk_without_parts
+from nest_model.report.planted import (
+    auroc_by_parts,
+    load_planted_risk,
+    planted_part_shares,
+    risk_without_parts,
+)
 from nest_model.report.tasks import predictions_path, title_of
 from nest_model.report.verdicts import recalibration_warnings, verdicts
 from nest_model.training.telemetry import Telemetry
@@ -358,8 +363,6 @@ def test_mean_auroc_covers_binary_tasks_with_both_models(report):
 def test_nest_is_scored_on_all_labels_and_on_lightgbm_labels(layout, tmp_path):
     copied_layout = shutil.copytree(layout.root, tmp_path / "mimic")
     path = type(layout)(copied_layout).report("mimic_icd_category_lightgbm") / "predictions.parquet"
-    from nest_model.data.predictions import read_predictions
-
     one = read_predictions(path)
     two = one.only(["IX", "I"])
     made_up.write_predictions(
@@ -495,11 +498,16 @@ def test_risk_planted_by_subject_is_used_for_any_index_visit(children, tmp_path,
         assert metrics["tasks"]["autism"]["models"]["best"]["rows"] == len(best)
 
 
+def drawn_risks(layout: Layout, test: Predictions) -> list[dict[str, float]]:
+    """Return the planted risk of every test row of mortality."""
+    rows = {row["encounter_id"]: row for row in read_table(layout.planted, PLANTED).to_pylist()}
+    return [rows[encounter] for encounter in test.encounter_id]
+
+
 def test_planted_part_shares_equal_least_squares(report, layout):
     """The score uses half of one part and all of another; compared with scikit-learn's least squares."""
     test = read_predictions(predictions_path(layout, "mimic_mortality", "nest")).of("test")
-    rows = {row["encounter_id"]: row for row in read_table(layout.planted, PLANTED).to_pylist()}
-    terms = np.array([[rows[encounter][part] for part in PARTS] for encounter in test.encounter_id])
+    terms = np.array([[row[part] for part in PARTS] for row in drawn_risks(layout, test)])
     noise = np.random.default_rng(0).normal(0, 0.3, len(terms))
     log_odds = terms @ [0.5, 1.0, 0.0, -0.2] - 1 + noise
     score = test.with_probability(made_up.sigmoid(log_odds)[:, None])
@@ -521,24 +529,63 @@ def test_planted_part_shares_equal_least_squares(report, layout):
 
 def test_risk_without_a_part_is_the_auroc_of_the_other_parts(report, layout):
     test = read_predictions(predictions_path(layout, "mimic_mortality", "nest")).of("test")
-    rows = {row["encounter_id"]: row for row in read_table(layout.planted, PLANTED).to_pylist()}
-    risks = [rows[encounter] for encounter in test.encounter_id]
+    risks = drawn_risks(layout, test)
     log_odds = np.array([np.log(row["probability"] / (1 - row["probability"])) for row in risks])
 
     scores = risk_without_parts(layout, "mimic_mortality", test, seed=1)
 
-    assert list(scores) == ["whole", *PARTS]
-    assert scores["whole"]["value"] == pytest.approx(roc_auc_score(test.truth[:, 0], log_odds), abs=1e-6)
+    assert list(scores) == list(PARTS)
     for part in PARTS:
         others = log_odds - [row[part] for row in risks]
         assert scores[part]["value"] == pytest.approx(roc_auc_score(test.truth[:, 0], others), abs=1e-6)
         assert scores[part]["low"] < scores[part]["value"] < scores[part]["high"]
     shown = report[1]["tasks"]["mimic_mortality"]["risk_without_parts"]
-    assert [shown[name]["value"] for name in scores] == [
-        round(score["value"], 3) for score in scores.values()
-    ]
+    assert [shown[part]["value"] for part in PARTS] == [round(scores[part]["value"], 3) for part in PARTS]
     row = report[0].partition("AUROC of the planted risk without this part")[2].partition("</tr>")[0]
     assert re.findall(r"<td>\D*(\d\.\d+)", row) == [f"{scores[part]['value']:.3f}" for part in PARTS]
+
+
+def test_auroc_by_parts_leaves_out_what_follows_no_part(report, layout):
+    """By its parts the noisy score is the planted risk itself, whatever the noise costs it."""
+    test = read_predictions(predictions_path(layout, "mimic_mortality", "nest")).of("test")
+    terms = np.array([[row[part] for part in PARTS] for row in drawn_risks(layout, test)])
+    noise = np.random.default_rng(0).normal(0, 3, len(terms))
+    models = {"nest": test.with_probability(made_up.sigmoid(0.7 * terms.sum(axis=1) + noise)[:, None])}
+    shares = planted_part_shares(layout, "mimic_mortality", models, seed=1)
+
+    by_parts = auroc_by_parts(layout, "mimic_mortality", models, shares, seed=1)["nest"]
+
+    fit = LinearRegression().fit(terms, 0.7 * terms.sum(axis=1) + noise).predict(terms)
+    truth = test.truth[:, 0]
+    assert by_parts["value"] == pytest.approx(roc_auc_score(truth, fit), abs=1e-4)
+    assert by_parts["value"] > roc_auc_score(truth, models["nest"].probability[:, 0]) + 0.03
+    assert by_parts["low"] < by_parts["value"] < by_parts["high"]
+    by_best = report[1]["tasks"]["mimic_mortality"]["auroc_by_parts"]["best"]["value"]
+    assert by_best == report[1]["tasks"]["mimic_mortality"]["models"]["best"]["auroc"]["value"]
+
+
+@pytest.mark.parametrize("part_count", [1, 2])
+def test_rows_with_equal_parts_are_ties(layout, tmp_path, part_count: int):
+    """Parts of few values, as the children's: the sum less a part differs between equal rows by rounding alone."""
+    copied_layout = Layout(shutil.copytree(layout.root, tmp_path / "mimic"))
+    table, steps = read_table(layout.planted, PLANTED), np.random.default_rng(0)
+    values = [steps.integers(0, 3, len(table)) * step for step in (0.1, 0.7)][:part_count]
+    log_odds = np.sum(values, axis=0) - 1.3
+    planted_parts = dict(zip(list(PARTS)[:part_count], map(pa.array, values), strict=True))
+    no_parts = dict.fromkeys(PARTS, pa.nulls(len(table), pa.float64()))
+    probability = {"probability": pa.array(made_up.sigmoid(log_odds))}
+    for name, column in (no_parts | planted_parts | probability).items():
+        table = table.set_column(table.column_names.index(name), PLANTED.field(name), column)
+    write_table(table, copied_layout.planted, PLANTED, made_by="the test")
+    test = read_predictions(predictions_path(layout, "mimic_mortality", "nest")).of("test")
+
+    scores = risk_without_parts(copied_layout, "mimic_mortality", test, seed=1)
+
+    if part_count == 1:
+        assert scores == {}
+        return
+    others = [row["within"] for row in drawn_risks(copied_layout, test)]
+    assert scores["main"]["value"] == pytest.approx(roc_auc_score(test.truth[:, 0], others), abs=1e-6)
 
 
 @pytest.mark.long  # every day the parts that were planted are columns
