@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
         "--hours",
         type=_hours,
         default=HOURS,
-        help="hours that the command may take; the costliest sizes get fewer seeds, and what would not end is left",
+        help="hours for the runs: the costliest sizes get fewer seeds, and a run that would not end is not begun",
     )
     flags.add_argument(
         "--work", type=Path, required=True, help="folder of the scores, and of each run's data while it runs"

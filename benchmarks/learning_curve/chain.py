@@ -54,7 +54,8 @@ def settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 def key(point: CurvePoint, model: str) -> str:
     """Return a hash of the code of a model's upstream assets, the settings, the size and the seed.
 
-    The code of this benchmark is not in it: who changes how scores are computed raises the contract of CurveScores.
+    The code that computes scores (this benchmark and `nest_model.report.planted`) is not in it: who changes that raises
+    the contract of CurveScores.
     """
     code = {name: _graph().get(dg.AssetKey(name)).code_version for name in assets_of([model])}
     dependencies = {"code": code, "settings": settings(), "size": point.size, "seed": point.seed}

@@ -53,9 +53,7 @@ def _row(size: int, seeds: Mapping[int, Mapping[str, CurveScores]], models: Sequ
         "seeds": list(seeds),
         "test_patients": sum(max(task.patients for task in tasks.values()) for tasks in task_scores),
         "positives": {cohort: sum(tasks[cohort].positives for tasks in task_scores) for cohort in COHORTS},
-        "models": {
-            model: _mean(scores).json() | {"sd": _sd(scores)} for model, scores in seed_scores.items()
-        },
+        "models": {model: mean.json() | {"sd": _sd(seed_scores[model])} for model, mean in means.items()},
         "less_lightgbm": {
             model: _mean(scores).json() | {"sd": _sd(scores)} for model, scores in differences.items()
         },

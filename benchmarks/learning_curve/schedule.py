@@ -62,13 +62,14 @@ def plan(sizes: Sequence[int], seeds: Sequence[int], hours: float) -> list[Curve
 
 
 def fits(point: CurvePoint, hours: float, *, elapsed: float, planned: float) -> bool:
-    """Return whether a run would end within the hours, at the pace of this machine.
+    """Return whether a run would end within the hours, at the pace of this machine where it is slower than expected.
 
     Args:
         elapsed: seconds that have passed.
         planned: seconds that the runs finished in them were expected to take; 0: the pace is not known yet.
     """
-    pace = elapsed / planned if planned else 1.0
+    # a run that was resumed takes less than it was expected to, and says nothing of a faster machine
+    pace = max(1.0, elapsed / planned) if planned else 1.0
     return elapsed + pace * expected_seconds(point.size) <= 3600 * hours
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from benchmarks.learning_curve.__main__ import main
 from benchmarks.learning_curve.curve import curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
-from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, plan
+from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, fits, plan
 from benchmarks.learning_curve.scores import SPLIT, CurveScores, TaskScore, path_of, read_scores
 from benchmarks.pipelines.measure import Machine
 from nest_model.data.predictions import read_predictions
@@ -88,6 +89,15 @@ def test_docs_show_the_default_plan():
         assert f"| {size:,} | {expected_seconds(size) / 60:.0f} | {seeds} |" in docs
 
 
+def test_pace_of_a_resumed_run_is_not_that_of_a_faster_machine():
+    point = CurvePoint(20_000, 42)
+    hours = expected_seconds(point.size) / 3600
+    assert fits(point, hours, elapsed=0, planned=0)
+    assert not fits(point, hours, elapsed=30, planned=3_000)
+    assert fits(point, 2.1 * hours, elapsed=30, planned=15)
+    assert not fits(point, 1.9 * hours, elapsed=30, planned=15)
+
+
 def test_run_that_would_not_end_within_the_hours_is_left(tmp_path, monkeypatch: pytest.MonkeyPatch, caplog):
     """On a slow machine, where a run takes 2,000 s for some 300, the second of five does not fit into an hour."""
     seconds, seeds = [0.0], []
@@ -99,7 +109,9 @@ def test_run_that_would_not_end_within_the_hours_is_left(tmp_path, monkeypatch: 
             store(options.work / "scores", point, fake_scores(point, model, key=chain.key(point, model)))
 
     monkeypatch.setattr("benchmarks.learning_curve.__main__._run_point", slow_run)
-    monkeypatch.setattr("benchmarks.learning_curve.__main__.time.monotonic", lambda: seconds[0])
+    monkeypatch.setattr(
+        "benchmarks.learning_curve.__main__.time", SimpleNamespace(monotonic=lambda: seconds[0])
+    )
     caplog.set_level("INFO")
     folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
     assert main(["--sizes", "500", "--hours", "1", *folders]) == 0
@@ -293,7 +305,7 @@ def test_figure_draws_every_mean_the_difference_and_the_share():
 def test_figure_without_rows_is_empty():
     figure = draw([], SIZES)
     assert all(len(line[0].get_xdata()) == 0 for axes in figure.axes for line in axes.containers)
-    assert png(figure)
+    assert png(figure).startswith(b"\x89PNG")
 
 
 def test_training_that_ends_without_a_result_is_not_done(tmp_path, monkeypatch: pytest.MonkeyPatch):
@@ -336,7 +348,7 @@ def write_report(file: Path, report: dict[str, Any], **changes: Any) -> Path:
 def test_earlier_rows_stand_for_the_sizes_without_scores(tmp_path):
     earlier = published_curve(tmp_path / "earlier")
     (row,) = earlier["rows"]
-    larger_row = row | {"size": 40_000, "code": "0lder", "machines": ["an older machine"]}
+    larger_row = row | {"size": 40_000, "code": "0lder", "machines": ["an older machine"], "by_seed": []}
     file = write_report(
         tmp_path / "learning_curve.json",
         earlier,
@@ -356,6 +368,7 @@ def test_earlier_rows_stand_for_the_sizes_without_scores(tmp_path):
         in text
     )
     lines_of_size = [line for line in text.splitlines() if line.startswith("| 40,000 |")]
+    assert sum("| 42 | not kept seed by seed |" in line for line in lines_of_size) == 1
     assert len(lines_of_size) == len(("models", "differences", "seed", "runs")) + len(chain.COHORTS)
 
 
@@ -518,5 +531,5 @@ def test_learning_md_has_the_rows_of_the_json():
             short(row["less_lightgbm"][model], sign="+") for model in ("nest", "probe", "without_pretraining")
         ]
         share, low, high = (round(100 * row["gap_closed"][part]) for part in ("value", "low", "high"))
-        line = " | ".join([*differences, f"{share} % ({low} to {high})"])
+        line = " | ".join([*differences, f"{share} % ({low} to {high})".replace("-", "−")])
         assert f"| {row['size']:,} patients | {line} |" in docs
