@@ -225,6 +225,15 @@ class PretrainingOptions(Options):
     )
     set_mask_share: float | None = Field(None, gt=0, le=1, description="share of sets masked")
 
+    @property
+    def of_data(self) -> dict[str, Any]:
+        """What is read of the data, by argument of `pretrain`; with the default where an option is not set."""
+        return {
+            "leave_out_last_set": bool(self.leave_out_last_set),
+            "patient_share": self.patient_share or 1.0,
+            "visit_types": self.visit_types is not False,
+        }
+
     def changes(self, preset: str, system: str = "nest") -> dict[str, Any]:
         """Return the fields of a preset's model config that these options change.
 

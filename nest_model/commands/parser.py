@@ -629,9 +629,7 @@ def _pretrain(*, model: str, system: str, **values: Any) -> None:
             runtime=runtime,
             model=preset,
             system=system,
-            leave_out_last_set=bool(options.leave_out_last_set),
-            patient_share=options.patient_share or 1.0,
-            visit_types=options.visit_types is not False,
+            **options.of_data,
             **changes,
             **arguments,
         )

@@ -118,7 +118,8 @@ def sweep_pretrainings(
     changes = {}
     for point in points:
         assert isinstance(point.options, PretrainingOptions)
-        changes[point.name] = point.options.changes(preset)  # contradictions show before the first training
+        # contradictions show before the first training
+        changes[point.name] = point.options.changes(preset) | point.options.of_data
 
     def train(point: GridPoint, folder: Path) -> None:
         pretrain(

@@ -211,6 +211,18 @@ def test_pretrainings_of_few_validation_patients_end_with_the_first_finite_point
     assert points[1] == points[0]  # not trained again
 
 
+def test_pretrainings_of_a_share_of_the_patients_learn_from_that_share(tmp_path):
+    world, out = make_world(tmp_path / "world", subjects=160), tmp_path / "out"
+    paths = [f"--{name}={getattr(world, name)}" for name in ("seqset", "subjects", "vocab")]
+    options = "--set=epochs=1 patient_share=0.9 leave_out_last_set=True"
+    line = ["sweep", "--grid=learning_rate=1e-3,2e-3", options, *paths, f"--out={out}", "--device=cpu"]
+    assert main([*line, "--model=tiny"]) == 0
+    for rate in ("1e-3", "2e-3"):
+        config = json.loads((out / "points" / f"learning_rate={rate}" / "config.json").read_text())
+        assert config["training"]["patient_share"] == 0.9
+        assert config["training"]["leave_out_last_set"] is True
+
+
 def test_a_sweep_of_which_no_loss_is_finite_says_so(world, pretrained_model, tmp_path, capsys):
     line = [part for part in command(world, pretrained_model, tmp_path / "out") if part != GRID]
     assert main([*line, "--grid=learning_rate=1e30,1e31"]) == 2
