@@ -122,9 +122,9 @@ def _run(points: Sequence[CurvePoint], options: argparse.Namespace) -> None:
     progress = _progress(planned_seconds, pending_points)
     if not pending_points:  # otherwise the report of an earlier run stays until the next point is done
         _publish(scores_by_point, options)
-    began, finished_seconds, later_points = time.monotonic(), 0, []
+    start_time, finished_seconds, later_points = time.monotonic(), 0, []
     for point in pending_points:
-        elapsed = time.monotonic() - began
+        elapsed = time.monotonic() - start_time
         if not fits(point, options.hours, elapsed=elapsed, planned=finished_seconds):
             later_points.append(point)
             continue

@@ -50,14 +50,17 @@ def planted_part_shares(
     """
     scores_by_model = {}
     for name, predictions in models.items():
-        if (drawn := _drawn_rows(layout, cohort, predictions)) is None:
+        if (risk_rows := _risk_rows(layout, cohort, predictions)) is None:
             continue
-        terms = np.column_stack(list(drawn.terms.values()))
+        terms = np.column_stack(list(risk_rows.terms.values()))
         seed_scores = [
-            _part_coefficients(seed_predictions, terms, seed) for seed_predictions in drawn.rows.by_seed()
+            _part_coefficients(seed_predictions, terms, seed)
+            for seed_predictions in risk_rows.predictions.by_seed()
         ]
         shares = [seed_statistics(part_scores) for part_scores in zip(*seed_scores, strict=True)]
-        scores_by_model[name] = {part: share.json() for part, share in zip(drawn.terms, shares, strict=True)}
+        scores_by_model[name] = {
+            part: share.json() for part, share in zip(risk_rows.terms, shares, strict=True)
+        }
     return scores_by_model
 
 
@@ -80,10 +83,10 @@ def auroc_by_parts(
     scores_by_model = {}
     for name, shares_of_model in shares.items():
         values = [share["value"] for share in shares_of_model.values()]
-        if None in values or (drawn := _drawn_rows(layout, cohort, models[name])) is None:
+        if None in values or (risk_rows := _risk_rows(layout, cohort, models[name])) is None:
             continue
-        log_odds = sum(share * term for share, term in zip(values, drawn.terms.values(), strict=True))
-        scores_by_model[name] = drawn.auroc(log_odds, seed).json()
+        log_odds = sum(share * term for share, term in zip(values, risk_rows.terms.values(), strict=True))
+        scores_by_model[name] = risk_rows.auroc(log_odds, seed).json()
     return scores_by_model
 
 
@@ -95,40 +98,43 @@ def risk_without_parts(
     It is what a model reaches that reads all other parts and nothing else. Empty where fewer than two parts were
     planted. Rows and intervals are those of `planted_part_shares`.
     """
-    if (drawn := _drawn_rows(layout, cohort, predictions)) is None or len(drawn.terms) < 2:
+    if (risk_rows := _risk_rows(layout, cohort, predictions)) is None or len(risk_rows.terms) < 2:
         return {}
-    return {part: drawn.auroc(drawn.log_odds - term, seed).json() for part, term in drawn.terms.items()}
+    return {
+        part: risk_rows.auroc(risk_rows.log_odds - term, seed).json()
+        for part, term in risk_rows.terms.items()
+    }
 
 
 @dataclass(frozen=True)
-class _DrawnRows:
-    """The predictions whose outcome was drawn with the planted risk, which is a sum of parts."""
+class _RiskRows:
+    """Predictions whose outcome was drawn with the planted risk, and the risk, which is a sum of parts."""
 
-    rows: Predictions
+    predictions: Predictions
     log_odds: np.ndarray  # [rows], of the whole risk
     terms: dict[str, np.ndarray]  # by part that was planted: [rows], what it adds to the log-odds
 
     def auroc(self, log_odds: np.ndarray, seed: int) -> Score:
         """Return the AUROC of other log-odds [rows] for the same outcomes."""
-        exact = np.round(log_odds, _DECIMALS)
-        scored_rows = self.rows.with_probability((1 / (1 + np.exp(-exact)))[:, None])
-        resamples = Resamples.of(self.rows.subject_id, seed=seed)
-        return score(scored_rows, resamples, metrics=["auroc"])["auroc"]
+        rounded_log_odds = np.round(log_odds, _DECIMALS)
+        predictions = self.predictions.with_probability((1 / (1 + np.exp(-rounded_log_odds)))[:, None])
+        resamples = Resamples.of(self.predictions.subject_id, seed=seed)
+        return score(predictions, resamples, metrics=["auroc"])["auroc"]
 
 
-def _drawn_rows(layout: Layout, cohort: str, predictions: Predictions) -> _DrawnRows | None:
+def _risk_rows(layout: Layout, cohort: str, predictions: Predictions) -> _RiskRows | None:
     """Return the predictions that have parts of the planted risk; None if no parts were planted."""
     if (risks := _risks(layout, cohort, predictions)) is None:
         return None
-    has_risk, risk_rows = risks
-    parts = [part for part in PARTS if risk_rows[part].null_count < len(risk_rows)]
+    has_risk, table = risks
+    parts = [part for part in PARTS if table[part].null_count < len(table)]
     if not parts:
         return None
-    terms = np.column_stack([risk_rows[part].to_numpy() for part in parts])
+    terms = np.column_stack([table[part].to_numpy() for part in parts])
     has_parts = np.isfinite(terms).all(axis=1)  # what can never happen has none
-    return _DrawnRows(
+    return _RiskRows(
         predictions.rows(np.flatnonzero(has_risk)[has_parts]),
-        _log_odds(risk_rows["probability"].to_numpy()[has_parts]),
+        _log_odds(table["probability"].to_numpy()[has_parts]),
         dict(zip(parts, terms[has_parts].T, strict=True)),
     )
 

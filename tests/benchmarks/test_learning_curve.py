@@ -293,10 +293,10 @@ def test_figure_draws_every_mean_the_difference_and_the_share():
         for place, point in enumerate(points)
     }
     means, differences, shares = draw(curve(standing, MODELS), [500, 1_000, 2_000]).axes
-    drawn = {line.get_label(): line[0].get_ydata() for line in means.containers}
-    assert drawn.keys() == {LABELS[model] for model in MODELS}
+    means_by_label = {line.get_label(): line[0].get_ydata() for line in means.containers}
+    assert means_by_label.keys() == {LABELS[model] for model in MODELS}
     for model in MODELS:
-        assert drawn[LABELS[model]] == pytest.approx([LEVELS[model], LEVELS[model] + 0.03])
+        assert means_by_label[LABELS[model]] == pytest.approx([LEVELS[model], LEVELS[model] + 0.03])
     assert differences.containers[0][0].get_ydata() == pytest.approx([0.05, 0.05])
     assert shares.containers[0][0].get_ydata() == pytest.approx([1 / 3, 1 / 3])
     assert list(differences.containers[0][0].get_xdata()) == [500, 2_000]
@@ -310,10 +310,10 @@ def test_figure_without_rows_is_empty():
 
 def test_training_that_ends_without_a_result_is_not_done(tmp_path, monkeypatch: pytest.MonkeyPatch):
     """A training that is asked to stop ends with 0, as one that is finished does."""
-    point, finished = CurvePoint(500, 42), {"mimic_mortality", "mimic_long_stay"}
+    point, finished_cohorts = CurvePoint(500, 42), {"mimic_mortality", "mimic_long_stay"}
 
     def stopped_training(_point: CurvePoint, _folder: Path, cohort: str, paths: dict[str, Any]) -> int:
-        if cohort in finished:
+        if cohort in finished_cohorts:
             result = paths["predictions"].parent / "model" / "metrics.json"
             result.parent.mkdir(parents=True)
             result.write_text("{}")
@@ -324,7 +324,7 @@ def test_training_that_ends_without_a_result_is_not_done(tmp_path, monkeypatch: 
         NestError, match="500 patients, seed 42: a training of NEST without pretraining failed or was"
     ):
         fresh.train(point, tmp_path, "a key")
-    finished.add("mimic_readmission")
+    finished_cohorts.add("mimic_readmission")
     fresh.train(point, tmp_path, "a key")
 
 
@@ -520,9 +520,9 @@ def test_learning_md_has_the_rows_of_the_json():
     docs = (ROOT / "docs" / "learning.md").read_text()
     for row in report["rows"]:
         scores = row["models"]
-        with_interval = {model: short(scores[model]) for model in ("nest", "lightgbm")}
+        interval_cells = {model: short(scores[model]) for model in ("nest", "lightgbm")}
         others = ("probe", "without_pretraining", "logistic", "best")
-        cells = with_interval | {model: short(scores[model], alone=True) for model in others}
+        cells = interval_cells | {model: short(scores[model], alone=True) for model in others}
         order = ("nest", "probe", "without_pretraining", "lightgbm", "logistic", "best")
         line = " | ".join(cells[model] for model in order)
         assert f"| {row['size']:,} patients | {len(row['seeds'])} | {line} |" in docs

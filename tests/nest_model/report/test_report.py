@@ -498,7 +498,7 @@ def test_risk_planted_by_subject_is_used_for_any_index_visit(children, tmp_path,
         assert metrics["tasks"]["autism"]["models"]["best"]["rows"] == len(best)
 
 
-def drawn_risks(layout: Layout, test: Predictions) -> list[dict[str, float]]:
+def planted_risks(layout: Layout, test: Predictions) -> list[dict[str, float]]:
     """Return the planted risk of every test row of mortality."""
     rows = {row["encounter_id"]: row for row in read_table(layout.planted, PLANTED).to_pylist()}
     return [rows[encounter] for encounter in test.encounter_id]
@@ -507,7 +507,7 @@ def drawn_risks(layout: Layout, test: Predictions) -> list[dict[str, float]]:
 def test_planted_part_shares_equal_least_squares(report, layout):
     """The score uses half of one part and all of another; compared with scikit-learn's least squares."""
     test = read_predictions(predictions_path(layout, "mimic_mortality", "nest")).of("test")
-    terms = np.array([[row[part] for part in PARTS] for row in drawn_risks(layout, test)])
+    terms = np.array([[row[part] for part in PARTS] for row in planted_risks(layout, test)])
     noise = np.random.default_rng(0).normal(0, 0.3, len(terms))
     log_odds = terms @ [0.5, 1.0, 0.0, -0.2] - 1 + noise
     score = test.with_probability(made_up.sigmoid(log_odds)[:, None])
@@ -529,7 +529,7 @@ def test_planted_part_shares_equal_least_squares(report, layout):
 
 def test_risk_without_a_part_is_the_auroc_of_the_other_parts(report, layout):
     test = read_predictions(predictions_path(layout, "mimic_mortality", "nest")).of("test")
-    risks = drawn_risks(layout, test)
+    risks = planted_risks(layout, test)
     log_odds = np.array([np.log(row["probability"] / (1 - row["probability"])) for row in risks])
 
     scores = risk_without_parts(layout, "mimic_mortality", test, seed=1)
@@ -539,8 +539,10 @@ def test_risk_without_a_part_is_the_auroc_of_the_other_parts(report, layout):
         others = log_odds - [row[part] for row in risks]
         assert scores[part]["value"] == pytest.approx(roc_auc_score(test.truth[:, 0], others), abs=1e-6)
         assert scores[part]["low"] < scores[part]["value"] < scores[part]["high"]
-    shown = report[1]["tasks"]["mimic_mortality"]["risk_without_parts"]
-    assert [shown[part]["value"] for part in PARTS] == [round(scores[part]["value"], 3) for part in PARTS]
+    page_scores = report[1]["tasks"]["mimic_mortality"]["risk_without_parts"]
+    assert [page_scores[part]["value"] for part in PARTS] == [
+        round(scores[part]["value"], 3) for part in PARTS
+    ]
     row = report[0].partition("AUROC of the planted risk without this part")[2].partition("</tr>")[0]
     assert re.findall(r"<td>\D*(\d\.\d+)", row) == [f"{scores[part]['value']:.3f}" for part in PARTS]
 
@@ -548,20 +550,20 @@ def test_risk_without_a_part_is_the_auroc_of_the_other_parts(report, layout):
 def test_auroc_by_parts_leaves_out_what_follows_no_part(report, layout):
     """By its parts the noisy score is the planted risk itself, whatever the noise costs it."""
     test = read_predictions(predictions_path(layout, "mimic_mortality", "nest")).of("test")
-    terms = np.array([[row[part] for part in PARTS] for row in drawn_risks(layout, test)])
+    terms = np.array([[row[part] for part in PARTS] for row in planted_risks(layout, test)])
     noise = np.random.default_rng(0).normal(0, 3, len(terms))
     models = {"nest": test.with_probability(made_up.sigmoid(0.7 * terms.sum(axis=1) + noise)[:, None])}
     shares = planted_part_shares(layout, "mimic_mortality", models, seed=1)
 
-    by_parts = auroc_by_parts(layout, "mimic_mortality", models, shares, seed=1)["nest"]
+    nest_auroc = auroc_by_parts(layout, "mimic_mortality", models, shares, seed=1)["nest"]
 
     fit = LinearRegression().fit(terms, 0.7 * terms.sum(axis=1) + noise).predict(terms)
     truth = test.truth[:, 0]
-    assert by_parts["value"] == pytest.approx(roc_auc_score(truth, fit), abs=1e-4)
-    assert by_parts["value"] > roc_auc_score(truth, models["nest"].probability[:, 0]) + 0.03
-    assert by_parts["low"] < by_parts["value"] < by_parts["high"]
-    by_best = report[1]["tasks"]["mimic_mortality"]["auroc_by_parts"]["best"]["value"]
-    assert by_best == report[1]["tasks"]["mimic_mortality"]["models"]["best"]["auroc"]["value"]
+    assert nest_auroc["value"] == pytest.approx(roc_auc_score(truth, fit), abs=1e-4)
+    assert nest_auroc["value"] > roc_auc_score(truth, models["nest"].probability[:, 0]) + 0.03
+    assert nest_auroc["low"] < nest_auroc["value"] < nest_auroc["high"]
+    best_auroc = report[1]["tasks"]["mimic_mortality"]["auroc_by_parts"]["best"]["value"]
+    assert best_auroc == report[1]["tasks"]["mimic_mortality"]["models"]["best"]["auroc"]["value"]
 
 
 @pytest.mark.parametrize("part_count", [1, 2])
@@ -584,7 +586,7 @@ def test_rows_with_equal_parts_are_ties(layout, tmp_path, part_count: int):
     if part_count == 1:
         assert scores == {}
         return
-    others = [row["within"] for row in drawn_risks(copied_layout, test)]
+    others = [row["within"] for row in planted_risks(copied_layout, test)]
     assert scores["main"]["value"] == pytest.approx(roc_auc_score(test.truth[:, 0], others), abs=1e-6)
 
 
