@@ -14,6 +14,7 @@ from assets.resources import Workspace
 from assets.runtime.materialize import with_clear_errors
 from nest_model.data.leak_guard import count_leaks
 from nest_model.training.guesses.judgement import Judgement
+from nest_model.training.seeds import list_other_seeds, model_of_seed
 from schemas.cards import StepCard, step_of
 from schemas.code_names import CodeNames
 from schemas.contract import read_table
@@ -268,23 +269,36 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
         if failure := StepCard.read(layout.cards, step_of(asset, source)).failure:
             findings = {spec.name: [f"the pretraining failed: {failure}"] for spec in specs}
         else:
-            judgement = Judgement.read(layout.model(asset))
-            findings = {
-                "learnt_more_than_a_constant": judgement.not_learnt,
-                "can_be_judged": judgement.not_judged,
-                "context_holds_half_the_events": judgement.events_left_out,
-            }
+            findings = _pretraining_findings(layout.model(asset))
+        nothing = "nothing found" + "; what could not be judged is in can_be_judged" * bool(
+            findings["can_be_judged"]
+        )
         for name, sentences in findings.items():
             result = dg.AssetCheckResult(
                 asset_key=asset,
                 check_name=name,
                 passed=not sentences,
                 severity=dg.AssetCheckSeverity.WARN,
-                description=" ".join(sentences) or "nothing found",
+                description=" ".join(sentences) or nothing,
             )
             yield from log_failures(result)
 
     return checks
+
+
+def _pretraining_findings(model: Path) -> dict[str, list[str]]:
+    """Return the sentences of each check on a pretraining; those on a later seed's model begin with its seed."""
+    findings: dict[str, list[str]] = {}
+    for seed in (None, *list_other_seeds(model)):
+        judgement = Judgement.read(model if seed is None else model_of_seed(model, seed))
+        for name, sentences in {
+            "learnt_more_than_a_constant": judgement.not_learnt,
+            "can_be_judged": judgement.not_judged,
+            "context_holds_half_the_events": judgement.events_left_out,
+        }.items():
+            words = [f"Pretraining seed {seed}:"] if seed is not None and sentences else []
+            findings.setdefault(name, []).extend([*words, *sentences])
+    return findings
 
 
 def evidence_check(source: str) -> dg.AssetChecksDefinition:

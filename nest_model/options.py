@@ -281,12 +281,23 @@ class PretrainingOptions(Options):
             ),
             (
                 mlm == msm == 0 and (self.mlm_weight, self.msm_weight) != (None, None),
-                "mlm_weight and msm_weight are both 0, so nothing would be masked; set one of them above 0.",
+                "mlm_weight and msm_weight are both 0, so nothing would be masked (own_set_weight masks nothing); set "
+                "one of the two above 0.",
             ),
             (
                 self.fields.get("starts_at_shares") is True and msm == own_set == 0,
                 "starts_at_shares begins with a set head that nothing trains while msm_weight and own_set_weight are "
                 "0; leave it out.",
+            ),
+            (
+                self.fields.get("tied_set_head") is True and msm == own_set == 0,
+                "tied_set_head ties a set head that nothing trains while msm_weight and own_set_weight are 0; leave it "
+                "out.",
+            ),
+            (
+                self.position is not None and not config.cross_set and "days" not in (config.time2vec or ""),
+                f"position {self.position} has nothing to order: without cross_set no set sees another, and no "
+                "Time2Vec reads days; leave position out.",
             ),
             (
                 self.token_mask_share is not None and mlm == 0,

@@ -40,6 +40,12 @@ OPEN_POINTS = (
         "8 of a child's encounters hold less than half of the record; `max_sets=8` is the paper's",
     ),
     (
+        "sets read of a user (Instacart)",
+        "8 of 512 rows, without a word on which data",
+        "the last 100, of 32 rows; the last order, which later models predict, is not read",
+        "a user has up to 100 orders, most of them small",
+    ),
+    (
         "position of sets outside MIMIC-IV",
         "the index by default",
         "days since the previous set",

@@ -83,7 +83,7 @@ class PretrainingPatients:
         """Return a share of the training and validation patients, of whom those of a share are in every larger one.
 
         Raises:
-            NestError: the share has under eleven training patients.
+            NestError: under eleven training patients of the share have a set with an event.
         """
         if share >= 1:
             return self
@@ -91,14 +91,16 @@ class PretrainingPatients:
             rows[is_in_share(self.seqsets.subject_id[self.seqsets.subject_offsets[rows]], share, seed)]
             for rows in (self.train, self.val)
         )
-        if len(train) < SMALLEST_SHOWN:
+        if has_filled_set(self.seqsets, train).sum() < SMALLEST_SHOWN:
             raise NestError(
-                f"patient_share {share:g}: under {SMALLEST_SHOWN} training patients are in the share; take a "
-                "larger one."
+                f"patient_share {share:g}: under {SMALLEST_SHOWN} training patients of the share have a set with an "
+                "event; take a larger one."
             )
-        if not len(val):
+        if len(self.val) and not has_filled_set(self.seqsets, val).any():
+            val = val[:0]
             log.warning(
-                "patient_share %g: no validation patient is in the share; the training loss decides when to stop.",
+                "patient_share %g: no validation patient of the share has a set with an event; the training loss "
+                "decides when to stop.",
                 share,
             )
         return replace(self, train=train, val=val, share=share)

@@ -128,6 +128,11 @@ def test_set_position_none_drops_the_hours_of_the_presets_time2vec():
             "starts_at_shares=true msm_weight=0 own_set_weight=0",
             "starts_at_shares begins with a set head that nothing trains",
         ),
+        (
+            "tied_set_head=true msm_weight=0 own_set_weight=0",
+            "tied_set_head ties a set head that nothing trains",
+        ),
+        ("cross_set=false position=index time2vec=none", "position index has nothing to order"),
     ],
 )
 def test_contradicting_options_are_refused(preset, text, sentence):

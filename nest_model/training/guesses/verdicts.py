@@ -109,7 +109,7 @@ def not_judged(
 
 SETS_APART = (
     "Without cross-set blocks a masked set has no visible set beside it: MSM and set prediction cannot beat a constant "
-    "guess. Use MLM alone (--msm-weight 0), unless MSM is to be trained as in the model that is compared."
+    "guess. Leave MSM out (--msm-weight 0), unless MSM is to be trained as in the model that is compared."
 )
 """The sentence about an encoder whose sets do not see each other."""
 
@@ -118,7 +118,7 @@ def single_set_warning(split: str) -> str:
     """Return the sentence about a split whose patients all have a single set."""
     return (
         f"Every {split} subject has a single set in the context, so a masked set has no visible set beside it: MSM "
-        "and set prediction cannot beat a constant guess. Use MLM alone (--msm-weight 0), or take subjects with "
+        "and set prediction cannot beat a constant guess. Leave MSM out (--msm-weight 0), or take subjects with "
         "several sets and --max-sets above 1."
     )
 

@@ -102,7 +102,7 @@ class MaskedTokensAndSets:
     def warnings(self, examples: PretrainingExamples) -> list[str]:
         """Return a sentence if MSM is trained where no set can be guessed from another."""
         sentence = self._unguessable_sets(examples)
-        return [sentence] if sentence and self.config.msm_weight else []
+        return [sentence] if sentence else []
 
     def compare_with_guesses(
         self, validation: Mapping[str, float], examples: PretrainingExamples
@@ -111,7 +111,9 @@ class MaskedTokensAndSets:
         return compare_with_guesses(validation, examples, self._unguessable_sets(examples), self.corrupt)
 
     def _unguessable_sets(self, examples: PretrainingExamples) -> str | None:
-        """Return why no masked set can be guessed from another, as a sentence."""
+        """Return why no masked set can be guessed from another, as a sentence; None where none is masked."""
+        if not self.config.msm_weight:
+            return None
         if not self.config.cross_set:
             return SETS_APART
         name = _single_set_split(examples)

@@ -1,5 +1,7 @@
 """A pretraining no better than a constant guess is a warning in the UI, and its page shows the guesses."""
 
+import json
+import shutil
 from pathlib import Path
 
 import dagster as dg
@@ -11,6 +13,7 @@ from assets.resources import Workspace
 from nest_model.recipe import Recipe
 from nest_model.training.guesses.judgement import Judgement
 from schemas.cards import StepCard
+from schemas.sources import sources
 from tests.support.factories.world import make_world, pretrain_small, runtime
 
 UNTRAINED = Recipe(learning_rate=0.0, epochs=1, patience=1, examples_per_step=12)
@@ -46,17 +49,55 @@ def evaluations(source: str, data: Path) -> dict[str, dg.AssetCheckEvaluation]:
     return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
 
 
-@pytest.mark.parametrize("source", ["mimic", "meds", "pcornet"])
-def test_model_no_better_than_a_constant_is_a_warning_with_the_loss(source, data):
+def test_the_fixture_has_every_source(data):
+    assert {path.name for path in data.iterdir()} >= set(sources())
+
+
+@pytest.mark.parametrize(
+    ("source", "loss"), [("mimic", "MSM"), ("meds", "MSM"), ("pcornet", "MSM"), ("instacart", "MLM")]
+)
+def test_model_no_better_than_a_constant_is_a_warning_with_the_loss(source, loss, data):
     results = evaluations(source, data)
     check = results["learnt_more_than_a_constant"]
 
     assert not check.passed
     assert check.severity is dg.AssetCheckSeverity.WARN
-    assert "MSM is at " in check.description
+    assert f"{loss} is at " in check.description
     assert " worse. " in check.description
     assert "docs/training.md" in check.description
-    assert results["can_be_judged"].passed
+    assert results["can_be_judged"].passed is (loss == "MSM")
+
+
+def test_a_later_seed_that_learnt_nothing_is_a_warning_with_the_seed(data, tmp_path):
+    """Of the first seed's model the check finds nothing, of the second's what an untrained model has."""
+    model = Workspace(data_dir=str(data)).layout("mimic").model("mimic_nest")
+    layout = Workspace(data_dir=str(tmp_path)).layout("mimic")
+    first, second = layout.model("mimic_nest"), layout.model("mimic_nest") / "seeds" / "123"
+    for folder in (first, second):
+        folder.mkdir(parents=True)
+    metrics = json.loads((model / "metrics.json").read_text())
+    (first / "metrics.json").write_text(json.dumps(metrics | {"not_learnt": []}))
+    (second / "metrics.json").write_text(json.dumps(metrics))
+    shutil.copytree(Workspace(data_dir=str(data)).layout("mimic").cards, layout.cards)
+
+    results = evaluations("mimic", tmp_path)
+    assert not results["learnt_more_than_a_constant"].passed
+    assert results["learnt_more_than_a_constant"].description.startswith("Pretraining seed 123: MLM is at ")
+    assert results["can_be_judged"].description == "nothing found"
+
+
+def test_a_passed_check_points_to_what_could_not_be_judged(data, tmp_path):
+    layout = Workspace(data_dir=str(tmp_path)).layout("mimic")
+    shutil.copytree(Workspace(data_dir=str(data)).layout("mimic").cards, layout.cards)
+    world, out = make_world(tmp_path / "world", subjects=40), layout.model("mimic_nest")
+    pretrain_small(world, runtime(out), out, UNTRAINED, is_synthetic=False)  # too few validate
+
+    results = evaluations("mimic", tmp_path)
+    assert not results["can_be_judged"].passed
+    assert results["learnt_more_than_a_constant"].passed
+    assert results["learnt_more_than_a_constant"].description == (
+        "nothing found; what could not be judged is in can_be_judged"
+    )
 
 
 def test_a_failed_pretraining_is_a_warning_with_its_reason(tmp_path):

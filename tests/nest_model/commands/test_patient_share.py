@@ -17,7 +17,14 @@ from nest_model.training.recipe import PRETRAINING
 from nest_model.training.stages import PretrainingRun
 from nest_model.training.state import StateFolder
 from schemas.errors import NestError
-from tests.support.factories.world import World, finetune_small, make_world, pretrain_small, runtime
+from tests.support.factories.world import (
+    World,
+    copy_world,
+    finetune_small,
+    make_world,
+    pretrain_small,
+    runtime,
+)
 
 RECIPE = PRETRAINING["tiny"].with_changes(epochs=2, patience=2, examples_per_step=4, least_steps=0)
 
@@ -82,11 +89,11 @@ def test_seeds_of_a_share_draw_other_patients_and_pair_with_fine_tunings(world, 
 
 
 def test_a_share_without_validation_patients_says_so_and_searches_no_rate(world, caplog, tmp_path):
-    patients = replace(
-        PretrainingPatients.read(world.seqset, world.subjects), val=np.array([], dtype=np.int64)
-    )
-    assert not len(patients.with_share(0.5, seed=1).val)
-    assert "no validation patient is in the share" in caplog.text
+    everybody = PretrainingPatients.read(world.seqset, world.subjects)
+    outside = np.setdiff1d(everybody.val, everybody.with_share(0.5, seed=1).val)
+    patients = replace(everybody, val=outside).with_share(0.5, seed=1)
+    assert not len(patients.val)
+    assert "no validation patient of the share has a set with an event" in caplog.text
     run = PretrainingRun(
         "nest",
         "tiny",
@@ -102,7 +109,29 @@ def test_a_share_without_validation_patients_says_so_and_searches_no_rate(world,
         run.train(runtime(tmp_path), StateFolder(tmp_path / "state", run.key()))
 
 
+def test_a_share_without_validation_events_says_so_once(world, caplog, tmp_path):
+    share = PretrainingPatients.read(world.seqset, world.subjects).with_share(0.5, seed=1)
+    first_sets = share.seqsets.subject_offsets[share.val]
+    validation = set(share.seqsets.subject_id[first_sets].tolist())
+
+    def empty(row: dict) -> None:
+        if row["subject_id"] in validation:
+            row.update({name: [] for name, value in row.items() if isinstance(value, list)})
+
+    emptied = copy_world(world, tmp_path / "world", empty)
+    pretrain_small(emptied, runtime(tmp_path / "out"), tmp_path / "out", RECIPE, patient_share=0.5, seed=1)
+
+    metrics = metrics_of(tmp_path / "out")
+    assert metrics["val_patients"] == 0
+    assert metrics["validation"]["val_loss"] > 0, "the training patients validate"
+    (sentence,) = metrics["not_judged"]
+    assert sentence.startswith("No subject of the validation split has a set with an event: ")
+    assert len([message for message in caplog.messages if "validation" in message]) == 1
+
+
 def test_a_share_of_under_eleven_patients_is_refused(world):
     patients = PretrainingPatients.read(world.seqset, world.subjects)
-    with pytest.raises(NestError, match=r"patient_share 0.01: under 11 training patients are in the share"):
+    with pytest.raises(
+        NestError, match=r"patient_share 0.01: under 11 training patients of the share have a set"
+    ):
         patients.with_share(0.01, seed=1)

@@ -820,9 +820,10 @@ def test_verdicts_name_the_better_model_by_task_and_ties():
     ]
 
 
-def test_both_pages_say_what_the_pretraining_has_not_learnt(report, cohort_page):
+def test_both_pages_say_what_was_not_learnt_and_not_judged(report, cohort_page):
     for page, _ in (report, cohort_page):
         assert "MSM is at 2.5 nats a set, where a constant guess has 2.4: 0.1 worse." in page
+        assert "Nothing is guessed for MSM." in page
 
 
 def test_both_pages_contain_the_verdicts(report, cohort_page):

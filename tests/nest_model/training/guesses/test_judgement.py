@@ -301,8 +301,9 @@ def test_guesses_of_a_flat_system_see_the_masks_that_it_sees(world):
     assert comparison["yardsticks"]["val_mlm"]["constant"] == pytest.approx(nats, abs=1e-9)
 
 
-def test_an_objective_of_weight_0_is_not_judged(world, tmp_path):
-    judgement = pretrain_judged(world, tmp_path, msm_weight=0.0)
+@pytest.mark.parametrize("changes", [{}, {"max_sets": 1}, {"cross_set": False}])
+def test_an_objective_of_weight_0_is_not_judged(world, tmp_path, changes):
+    judgement = pretrain_judged(world, tmp_path, msm_weight=0.0, **changes)
     assert [fault.split(" is at ")[0] for fault in judgement.not_learnt[:-1]] == ["MLM"]
     assert judgement.not_judged == []
 
