@@ -20,7 +20,7 @@ from schemas.code_names import CodeNames
 from schemas.contract import read_table
 from schemas.expectations import TABLE_SUITES, Severity, Suite
 from schemas.expectations import labels as labels_suite
-from schemas.io.verify import verified
+from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 from schemas.nouns import with_noun
 from schemas.suppress import disclosing, suppress_count
@@ -270,10 +270,10 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
             findings = {spec.name: [f"the pretraining failed: {failure}"] for spec in specs}
         else:
             findings = _pretraining_findings(layout.model(asset))
-        nothing = "nothing found" + "; what could not be judged is in can_be_judged" * bool(
-            findings["can_be_judged"]
-        )
         for name, sentences in findings.items():
+            nothing = "nothing found"
+            if name == "learnt_more_than_a_constant" and findings["can_be_judged"]:
+                nothing += "; what could not be judged is in can_be_judged"
             result = dg.AssetCheckResult(
                 asset_key=asset,
                 check_name=name,
@@ -287,18 +287,24 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
 
 
 def _pretraining_findings(model: Path) -> dict[str, list[str]]:
-    """Return the sentences of each check on a pretraining; those on a later seed's model begin with its seed."""
-    findings: dict[str, list[str]] = {}
-    for seed in (None, *list_other_seeds(model)):
-        judgement = Judgement.read(model if seed is None else model_of_seed(model, seed))
-        for name, sentences in {
-            "learnt_more_than_a_constant": judgement.not_learnt,
-            "can_be_judged": judgement.not_judged,
-            "context_holds_half_the_events": judgement.events_left_out,
-        }.items():
-            words = [f"Pretraining seed {seed}:"] if seed is not None and sentences else []
-            findings.setdefault(name, []).extend([*words, *sentences])
+    """Return the sentences of each check on a pretraining; what only a later seed's model has follows its seed."""
+    findings = _sentences(Judgement.read(model))
+    for seed in list_other_seeds(model):
+        later = model_of_seed(model, seed)
+        if not is_written(later / "metrics.json"):  # of a run that was interrupted
+            continue
+        for name, sentences in _sentences(Judgement.read(later)).items():
+            if more := [sentence for sentence in sentences if sentence not in findings[name]]:
+                findings[name] += [f"Pretraining seed {seed}:", *more]
     return findings
+
+
+def _sentences(judgement: Judgement) -> dict[str, list[str]]:
+    return {
+        "learnt_more_than_a_constant": [*judgement.not_learnt],
+        "can_be_judged": [*judgement.not_judged],
+        "context_holds_half_the_events": judgement.events_left_out,
+    }
 
 
 def evidence_check(source: str) -> dg.AssetChecksDefinition:

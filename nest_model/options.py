@@ -295,11 +295,6 @@ class PretrainingOptions(Options):
                 "out.",
             ),
             (
-                self.position is not None and not config.cross_set and "days" not in (config.time2vec or ""),
-                f"position {self.position} has nothing to order: without cross_set no set sees another, and no "
-                "Time2Vec reads days; leave position out.",
-            ),
-            (
                 self.token_mask_share is not None and mlm == 0,
                 "token_mask_share masks nothing while mlm_weight is 0; leave one of the two out.",
             ),

@@ -123,13 +123,13 @@ class PretrainingPatients:
 
 @dataclass(frozen=True)
 class PretrainingExamples:
-    """The patients' last sets: an example is a patient. Without validation patients the training patients validate."""
+    """The patients' last sets: an example is a patient. Without a validation event the training patients validate."""
 
     seqsets: SeqSets
     config: ModelConfig
     train: Selection
     val: Selection
-    val_patients: int  # of the validation split
+    val_patients: int  # of the validation split; 0 if none has an event within the context
     cut: ContextCut  # of the training patients
     patients_per_batch: int
 
@@ -139,10 +139,17 @@ class PretrainingExamples:
     ) -> "PretrainingExamples":
         """Cut each patient to the config's context."""
         train, cut = limit_context(patients.select(patients.train), **config.context)
-        val, _ = limit_context(
-            patients.select(patients.val if len(patients.val) else patients.train), **config.context
+        val, _ = limit_context(patients.select(patients.val), **config.context)
+        val_patients = len(val) if val.event_counts.any() else 0
+        return cls(
+            patients.seqsets,
+            config,
+            train,
+            val if val_patients else train,
+            val_patients,
+            cut,
+            patients_per_batch,
         )
-        return cls(patients.seqsets, config, train, val, len(patients.val), cut, patients_per_batch)
 
     @cached_property
     def few_validate(self) -> bool:

@@ -132,7 +132,6 @@ def test_set_position_none_drops_the_hours_of_the_presets_time2vec():
             "tied_set_head=true msm_weight=0 own_set_weight=0",
             "tied_set_head ties a set head that nothing trains",
         ),
-        ("cross_set=false position=index time2vec=none", "position index has nothing to order"),
     ],
 )
 def test_contradicting_options_are_refused(preset, text, sentence):
@@ -141,6 +140,11 @@ def test_contradicting_options_are_refused(preset, text, sentence):
     assert str(error.value).startswith(sentence)
     assert "\n" not in str(error.value)
     assert str(error.value).endswith(".")
+
+
+def test_a_tied_set_head_is_taken_with_either_loss_that_trains_it():
+    for text in ("tied_set_head=true msm_weight=0 own_set_weight=1", "tied_set_head=true own_set_weight=0"):
+        assert PretrainingOptions.from_text(text).changes("paper")["tied_set_head"] is True
 
 
 def test_a_time2vec_scale_is_refused_without_time2vec():

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from nest_model.commands.pretrain import pretrain_seeds
 from nest_model.config import ModelConfig
 from nest_model.recipe import Recipe
-from nest_model.training.pretraining_data import PretrainingPatients
+from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
 from nest_model.training.recipe import PRETRAINING
 from nest_model.training.stages import PretrainingRun
 from nest_model.training.state import StateFolder
@@ -109,16 +110,22 @@ def test_a_share_without_validation_patients_says_so_and_searches_no_rate(world,
         run.train(runtime(tmp_path), StateFolder(tmp_path / "state", run.key()))
 
 
+def empty_sets_of(subjects: set[int]) -> Callable[[dict], None]:
+    """Return a change of a shard's row that leaves these patients their sets without an event in them."""
+
+    def change(row: dict) -> None:
+        if row["subject_id"] in subjects:
+            row.update({name: [] for name, value in row.items() if isinstance(value, list)})
+
+    return change
+
+
 def test_a_share_without_validation_events_says_so_once(world, caplog, tmp_path):
     share = PretrainingPatients.read(world.seqset, world.subjects).with_share(0.5, seed=1)
     first_sets = share.seqsets.subject_offsets[share.val]
     validation = set(share.seqsets.subject_id[first_sets].tolist())
 
-    def empty(row: dict) -> None:
-        if row["subject_id"] in validation:
-            row.update({name: [] for name, value in row.items() if isinstance(value, list)})
-
-    emptied = copy_world(world, tmp_path / "world", empty)
+    emptied = copy_world(world, tmp_path / "world", empty_sets_of(validation))
     pretrain_small(emptied, runtime(tmp_path / "out"), tmp_path / "out", RECIPE, patient_share=0.5, seed=1)
 
     metrics = metrics_of(tmp_path / "out")
@@ -135,3 +142,36 @@ def test_a_share_of_under_eleven_patients_is_refused(world):
         NestError, match=r"patient_share 0.01: under 11 training patients of the share have a set"
     ):
         patients.with_share(0.01, seed=1)
+
+
+def test_a_share_in_which_under_eleven_patients_have_an_event_is_refused(world, tmp_path):
+    share = PretrainingPatients.read(world.seqset, world.subjects).with_share(0.5, seed=1)
+    assert len(share.train) > 20
+    first_sets = share.seqsets.subject_offsets[share.train[:-10]]
+    without_events = set(share.seqsets.subject_id[first_sets].tolist())
+    emptied = copy_world(world, tmp_path / "world", empty_sets_of(without_events))
+
+    patients = PretrainingPatients.read(emptied.seqset, emptied.subjects)
+    with pytest.raises(NestError, match=r"patient_share 0.5: under 11 training patients of the share"):
+        patients.with_share(0.5, seed=1)
+
+
+def test_validation_patients_without_an_event_in_the_context_do_not_validate(world, tmp_path):
+    """A patient with events in the first of several sets alone, in a context of one set, has none to read."""
+    everybody = PretrainingPatients.read(world.seqset, world.subjects)
+    offsets, ids = everybody.seqsets.subject_offsets, everybody.seqsets.subject_id
+    set_counts = {int(ids[offsets[row]]): int(offsets[row + 1] - offsets[row]) for row in everybody.val}
+
+    def keep_first_of_several(row: dict) -> None:
+        if row["set_index"] or set_counts.get(row["subject_id"]) == 1:
+            empty_sets_of(set(set_counts))(row)
+
+    emptied = copy_world(world, tmp_path / "world", keep_first_of_several)
+    patients = PretrainingPatients.read(emptied.seqset, emptied.subjects)
+    assert len(patients.val)
+    whole, last = (
+        PretrainingExamples.of(patients, ModelConfig.preset("tiny", 40, max_sets=sets), 4) for sets in (64, 1)
+    )
+    assert whole.val_patients == len(patients.val)
+    assert last.val_patients == 0
+    assert last.val is last.train
