@@ -13,14 +13,13 @@ from assets.metadata import flows_markdown
 from assets.resources import Workspace
 from assets.runtime.materialize import with_clear_errors
 from nest_model.data.leak_guard import count_leaks
-from nest_model.training.guesses.judgement import Judgement
-from nest_model.training.seeds import list_other_seeds, model_of_seed
+from nest_model.training.guesses.judgement import findings_of_seeds
 from schemas.cards import StepCard, step_of
 from schemas.code_names import CodeNames
 from schemas.contract import read_table
 from schemas.expectations import TABLE_SUITES, Severity, Suite
 from schemas.expectations import labels as labels_suite
-from schemas.io.verify import is_written, verified
+from schemas.io.verify import verified
 from schemas.layout import Layout
 from schemas.nouns import with_noun
 from schemas.suppress import disclosing, suppress_count
@@ -269,7 +268,12 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
         if failure := StepCard.read(layout.cards, step_of(asset, source)).failure:
             findings = {spec.name: [f"the pretraining failed: {failure}"] for spec in specs}
         else:
-            findings = _pretraining_findings(layout.model(asset))
+            of_seeds = findings_of_seeds(layout.model(asset))
+            findings = {
+                "learnt_more_than_a_constant": of_seeds["not_learnt"],
+                "can_be_judged": of_seeds["not_judged"],
+                "context_holds_half_the_events": of_seeds["events_left_out"],
+            }
         for name, sentences in findings.items():
             nothing = "nothing found"
             if name == "learnt_more_than_a_constant" and findings["can_be_judged"]:
@@ -284,27 +288,6 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
             yield from log_failures(result)
 
     return checks
-
-
-def _pretraining_findings(model: Path) -> dict[str, list[str]]:
-    """Return the sentences of each check on a pretraining; what only a later seed's model has follows its seed."""
-    findings = _sentences(Judgement.read(model))
-    for seed in list_other_seeds(model):
-        later = model_of_seed(model, seed)
-        if not is_written(later / "metrics.json"):  # of a run that was interrupted
-            continue
-        for name, sentences in _sentences(Judgement.read(later)).items():
-            if more := [sentence for sentence in sentences if sentence not in findings[name]]:
-                findings[name] += [f"Pretraining seed {seed}:", *more]
-    return findings
-
-
-def _sentences(judgement: Judgement) -> dict[str, list[str]]:
-    return {
-        "learnt_more_than_a_constant": [*judgement.not_learnt],
-        "can_be_judged": [*judgement.not_judged],
-        "context_holds_half_the_events": judgement.events_left_out,
-    }
 
 
 def evidence_check(source: str) -> dg.AssetChecksDefinition:

@@ -6,8 +6,9 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nest_model.data.selection import ContextCut
+from nest_model.training.seeds import list_other_seeds, model_of_seed
 from schemas.errors import ContractError
-from schemas.io.verify import verified
+from schemas.io.verify import is_written, verified
 
 MOST_EVENTS_LEFT_OUT = 0.5
 """The share of the events above which the context is too short for the records."""
@@ -52,3 +53,27 @@ class Judgement(BaseModel):
                 f"{file}: lacks the losses of model-free guesses, so an earlier version wrote it; "
                 f"materialize {model.name} again."
             ) from None
+
+
+def findings_of_seeds(model: Path) -> dict[str, list[str]]:
+    """Return what is to be said of a pretraining with one or more seeds, by field of `Judgement`.
+
+    What only a later seed's model has follows its seed; a seed whose training was interrupted is left out.
+
+    Args:
+        model: the folder of the first seed's model.
+
+    Raises:
+        ContractError: see `Judgement.read`.
+    """
+    later = {f"Pretraining seed {seed}:": model_of_seed(model, seed) for seed in list_other_seeds(model)}
+    folders = {"": model} | {
+        words: folder for words, folder in later.items() if is_written(folder / "metrics.json")
+    }
+    findings: dict[str, list[str]] = {"not_learnt": [], "not_judged": [], "events_left_out": []}
+    for words, folder in folders.items():
+        judgement = Judgement.read(folder)
+        for name, sentences in findings.items():
+            if more := [sentence for sentence in getattr(judgement, name) if sentence not in sentences]:
+                sentences += [words, *more] if words else more
+    return findings

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +20,7 @@ from schemas.errors import NestError
 from tests.support.factories.world import (
     World,
     copy_world,
+    empty_sets_of,
     finetune_small,
     make_world,
     pretrain_small,
@@ -108,16 +108,6 @@ def test_a_share_without_validation_patients_says_so_and_searches_no_rate(world,
         NestError, match="no validation patient has a set, so nothing can judge a learning rate"
     ):
         run.train(runtime(tmp_path), StateFolder(tmp_path / "state", run.key()))
-
-
-def empty_sets_of(subjects: set[int]) -> Callable[[dict], None]:
-    """Return a change of a shard's row that leaves these patients their sets without an event in them."""
-
-    def change(row: dict) -> None:
-        if row["subject_id"] in subjects:
-            row.update({name: [] for name, value in row.items() if isinstance(value, list)})
-
-    return change
 
 
 def test_a_share_without_validation_events_says_so_once(world, caplog, tmp_path):

@@ -188,6 +188,16 @@ def copy_world(world: World, root: Path, change: Callable[[dict], None]) -> Worl
     return copy
 
 
+def empty_sets_of(subjects: set[int]) -> Callable[[dict], None]:
+    """Return a change for `copy_world` that leaves these patients their sets without an event in them."""
+
+    def change(row: dict) -> None:
+        if row["subject_id"] in subjects:
+            row.update({name: [] for name, value in row.items() if isinstance(value, list)})
+
+    return change
+
+
 def flip_labels(world: World, root: Path, split: str) -> World:
     """Copy a world, flipping all labels of one split."""
     copy = World(Path(shutil.copytree(world.root, root)))

@@ -21,7 +21,14 @@ from nest_model.training.telemetry import Telemetry
 from schemas.contract import write_table
 from schemas.errors import ContractError
 from schemas.tables.events import SUBJECTS
-from tests.support.factories.world import World, copy_world, make_world, pretrain_small, runtime
+from tests.support.factories.world import (
+    World,
+    copy_world,
+    empty_sets_of,
+    make_world,
+    pretrain_small,
+    runtime,
+)
 
 UNTRAINED = Recipe(learning_rate=0.0, epochs=1, patience=1, examples_per_step=12)
 TRAINED = Recipe(learning_rate=2e-2, epochs=12, patience=12, examples_per_step=12)
@@ -216,12 +223,7 @@ def without_validation_events(world: World, root: Path) -> World:
     """Copy a world, leaving the validation patients their sets without an event in them."""
     table = pq.read_table(world.subjects)
     validation = set(table.filter(pc.equal(table["pretrain_split"], "val"))["subject_id"].to_pylist())
-
-    def change(row: dict) -> None:
-        if row["subject_id"] in validation:
-            row.update({name: [] for name, value in row.items() if isinstance(value, list)})
-
-    return copy_world(world, root / "world", change)
+    return copy_world(world, root / "world", empty_sets_of(validation))
 
 
 @pytest.mark.parametrize("emptied", [without_validation_patients, without_validation_events])
