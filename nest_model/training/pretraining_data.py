@@ -1,6 +1,5 @@
 """The patients of a pretraining: their splits, and their last sets as an encoder reads them."""
 
-import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -31,8 +30,6 @@ from schemas.errors import NestError
 from schemas.suppress import SMALLEST_SHOWN, is_small
 from schemas.tables.events import SUBJECTS
 
-log = logging.getLogger("nest")
-
 VALIDATION_SEED = 2025  # of the corruption of validation patients, the same in every epoch and run
 Corrupted = TypeVar("Corrupted")
 
@@ -43,7 +40,7 @@ class PretrainingPatients:
 
     seqsets: SeqSets
     train: np.ndarray  # i64 [patients], positions in `seqsets.subject_offsets`
-    val: np.ndarray  # likewise; if empty, the training loss decides when to stop
+    val: np.ndarray  # likewise
     leave_out_last_set: bool = (
         False  # of each patient the last filled set, and what comes after it, is not read
     )
@@ -72,11 +69,6 @@ class PretrainingPatients:
             raise NestError(
                 f"{subjects}: no patient of the training split has {least_record}; there is nothing to learn."
             )
-        if not has_filled_set(seqsets, val).any():
-            val = val[:0]
-            log.warning(
-                "no patient of the validation split has a set with an event; the training loss decides when to stop."
-            )
         return cls(seqsets, train, val, leave_out_last_set)
 
     def with_share(self, share: float, seed: int) -> "PretrainingPatients":
@@ -95,13 +87,6 @@ class PretrainingPatients:
             raise NestError(
                 f"patient_share {share:g}: under {SMALLEST_SHOWN} training patients of the share have a set with an "
                 "event; take a larger one."
-            )
-        if len(self.val) and not has_filled_set(self.seqsets, val).any():
-            val = val[:0]
-            log.warning(
-                "patient_share %g: no validation patient of the share has a set with an event; the training loss "
-                "decides when to stop.",
-                share,
             )
         return replace(self, train=train, val=val, share=share)
 
@@ -137,8 +122,17 @@ class PretrainingExamples:
     def of(
         cls, patients: PretrainingPatients, config: ModelConfig, patients_per_batch: int
     ) -> "PretrainingExamples":
-        """Cut each patient to the config's context."""
+        """Cut each patient to the config's context.
+
+        Raises:
+            NestError: no training patient has an event in it.
+        """
         train, cut = limit_context(patients.select(patients.train), **config.context)
+        if not train.event_counts.any():
+            raise NestError(
+                "no patient of the training split has an event in the context; there is nothing to learn. Take a "
+                "larger max_sets."
+            )
         val, _ = limit_context(patients.select(patients.val), **config.context)
         val_patients = len(val) if val.event_counts.any() else 0
         return cls(

@@ -14,7 +14,7 @@ from nest_model.data.locations import ShardRows, shard_rows
 from nest_model.model.encoder import Encoder
 from nest_model.recipe import Recipe
 from nest_model.systems import systems
-from nest_model.training.guesses.verdicts import FEW_VALIDATE
+from nest_model.training.guesses.verdicts import FEW_VALIDATE, NONE_VALIDATE
 from nest_model.training.objective import CorruptedBatch, Evaluation, Objective
 from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
 from nest_model.training.ranks import split_step, sum_over_ranks
@@ -169,7 +169,8 @@ class Pretraining:
     @property
     def warnings(self) -> list[str]:
         """Warnings about data that have nothing of what is to be learnt or read, known before the training."""
-        return [*self._objective.warnings(self.examples), *self._unread_hours()]
+        nobody_validates = [] if self.examples.val_patients else [NONE_VALIDATE]
+        return [*nobody_validates, *self._objective.warnings(self.examples), *self._unread_hours()]
 
     def _unread_hours(self) -> list[str]:
         """Return a sentence if the encoder reads hours inside sets and the shards have none."""

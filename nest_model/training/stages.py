@@ -115,6 +115,11 @@ class PretrainingRun:
             return task
 
         task = make_task()
+        if of_stage.rate_factors and not task.examples.val_patients:
+            raise NestError(
+                "rate_factors: no validation patient has an event in the context, so nothing can judge a learning "
+                "rate; leave it out."
+            )
         early_warnings = self._announce(task, name)
         training = train(
             task,
@@ -145,18 +150,8 @@ class PretrainingRun:
         )
 
     def _search_of(self, stage: str, recipe: Recipe) -> Recipe:
-        """Return the recipe without a search where the objective's loss cannot judge one.
-
-        Raises:
-            NestError: there is no validation patient to judge it.
-        """
-        if not recipe.rate_factors:
-            return recipe
-        if not len(self.patients.val):
-            raise NestError(
-                "rate_factors: no validation patient has a set, so nothing can judge a learning rate; leave it out."
-            )
-        if objective_of(stage, self.config).compares_trainings:
+        """Return the recipe without a search where the objective's loss cannot judge one."""
+        if not recipe.rate_factors or objective_of(stage, self.config).compares_trainings:
             return recipe
         log.warning(
             "%s: its loss does not compare trainings, so no learning rate is searched; set learning_rate to take "
@@ -191,9 +186,7 @@ class PretrainingRun:
     ) -> dict[str, Any]:
         """Return a stage's metrics compared with guesses, and log the verdicts that no early warning has said."""
         comparison = task.compare_with_guesses(metrics)
-        # without validation patients the early warnings include what is not judged
-        not_judged = comparison["not_judged"] if len(self.patients.val) else []
-        verdicts = [*not_judged, *comparison["not_learnt"]]
+        verdicts = [*comparison["not_judged"], *comparison["not_learnt"]]
         _warn(sentence for sentence in verdicts if sentence not in (*early_warnings, WHAT_TO_DO))
         if WHAT_TO_DO in verdicts:
             log.info("%s", WHAT_TO_DO)  # no warning: in a job the check of the model gives this advice

@@ -21,6 +21,11 @@ FEW_VALIDATE = (
     f"judged. Take more subjects, so that the validation split has {SMALLEST_SHOWN} with an event."
 )
 """The sentence about a validation of which nothing may be told."""
+NONE_VALIDATE = (
+    "No subject of the validation split has an event in the context: the loss of the training subjects decides when to "
+    "stop, and validation metrics are theirs. Take more subjects or a larger max_sets, so that the split has some."
+)
+"""The sentence about training patients who stand in for those of the validation split."""
 _OF_SETS = {"val_msm", SET_LISTS}
 _NATS = {
     "val_mlm": ("MLM", "nats a token"),
@@ -83,17 +88,14 @@ def not_judged(
     """Return a sentence for each reason why the validation cannot show what was learnt.
 
     Args:
-        val_patients: number of patients in the validation split; 0 if none has a set with an event.
+        val_patients: number of patients in the validation split; 0 if none has an event in the context.
         unguessable_sets: the sentence that says why no masked set can be guessed from another; None if it can.
         weights: the weight of each objective, by metric.
         yardsticks: the available yardsticks.
     """
     faults = []
     if not val_patients:
-        faults.append(
-            "No subject of the validation split has a set with an event: the loss of the training subjects decides "
-            "when to stop, and validation metrics are theirs. Take more subjects, so that the split has some."
-        )
+        faults.append(NONE_VALIDATE)
     if unguessable_sets:
         faults.append(unguessable_sets)
     empty_objectives = [

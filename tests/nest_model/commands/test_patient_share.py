@@ -2,20 +2,22 @@
 
 import json
 import math
-from dataclasses import replace
+from collections import Counter
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from nest_model.commands.pretrain import pretrain_seeds
 from nest_model.config import ModelConfig
+from nest_model.data.seqsets import SeqSets
 from nest_model.recipe import Recipe
 from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
 from nest_model.training.recipe import PRETRAINING
-from nest_model.training.stages import PretrainingRun
-from nest_model.training.state import StateFolder
 from schemas.errors import NestError
 from tests.support.factories.world import (
     World,
@@ -89,25 +91,31 @@ def test_seeds_of_a_share_draw_other_patients_and_pair_with_fine_tunings(world, 
     assert metrics_of(model / "seeds" / "7")["pretraining_seed"] == 7
 
 
-def test_a_share_without_validation_patients_says_so_and_searches_no_rate(world, caplog, tmp_path):
-    everybody = PretrainingPatients.read(world.seqset, world.subjects)
-    outside = np.setdiff1d(everybody.val, everybody.with_share(0.5, seed=1).val)
-    patients = replace(everybody, val=outside).with_share(0.5, seed=1)
-    assert not len(patients.val)
-    assert "no validation patient of the share has a set with an event" in caplog.text
-    run = PretrainingRun(
-        "nest",
-        "tiny",
-        ModelConfig.preset("tiny", 40),
-        RECIPE.with_changes(rate_factors=(0.5, 1.0)),
-        1,
-        patients,
-        None,
-    )
+@pytest.mark.parametrize(("max_sets", "is_refused"), [(1, True), (8, False)])
+def test_no_rate_is_searched_where_nobody_validates(world, tmp_path, max_sets, is_refused):
+    emptied, out = without_last_sets(world, tmp_path / "world", "val"), tmp_path / "out"
+    recipe = RECIPE.with_changes(epochs=1, rate_factors=(0.5, 1.0))
+    refusal = "no validation patient has an event in the context, so nothing can judge a learning rate"
+    with pytest.raises(NestError, match=refusal) if is_refused else nullcontext():
+        pretrain_small(emptied, runtime(out), out, recipe, max_sets=max_sets)
+    assert (out / "metrics.json").exists() is not is_refused
+
+
+def test_training_events_outside_the_context_are_refused(world, tmp_path):
+    emptied, out = without_last_sets(world, tmp_path / "world", "train"), tmp_path / "out"
     with pytest.raises(
-        NestError, match="no validation patient has a set, so nothing can judge a learning rate"
+        NestError, match=r"no patient of the training split has an event in the context; .* larger max_sets"
     ):
-        run.train(runtime(tmp_path), StateFolder(tmp_path / "state", run.key()))
+        pretrain_small(emptied, runtime(out), out, RECIPE, max_sets=1)
+
+
+def without_last_sets(world: World, root: Path, split: str) -> World:
+    """Copy a world, emptying the last set of each patient of a split of the pretraining."""
+    subjects = pq.read_table(world.subjects)
+    of_split = subjects.filter(pc.equal(subjects["pretrain_split"], split))["subject_id"].to_pylist()
+    counts = Counter(SeqSets.read(world.seqset).subject_id.tolist())
+    last_sets = {subject: count - 1 for subject, count in counts.items()}
+    return copy_world(world, root, empty_sets_of({*of_split}, from_set=last_sets))
 
 
 def test_a_share_without_validation_events_says_so_once(world, caplog, tmp_path):
@@ -122,7 +130,7 @@ def test_a_share_without_validation_events_says_so_once(world, caplog, tmp_path)
     assert metrics["val_patients"] == 0
     assert metrics["validation"]["val_loss"] > 0, "the training patients validate"
     (sentence,) = metrics["not_judged"]
-    assert sentence.startswith("No subject of the validation split has a set with an event: ")
+    assert sentence.startswith("No subject of the validation split has an event in the context: ")
     assert len([message for message in caplog.messages if "validation" in message]) == 1
 
 
@@ -147,18 +155,9 @@ def test_a_share_in_which_under_eleven_patients_have_an_event_is_refused(world, 
 
 
 def test_validation_patients_without_an_event_in_the_context_do_not_validate(world, tmp_path):
-    """A patient with events in the first of several sets alone, in a context of one set, has none to read."""
-    everybody = PretrainingPatients.read(world.seqset, world.subjects)
-    offsets, ids = everybody.seqsets.subject_offsets, everybody.seqsets.subject_id
-    set_counts = {int(ids[offsets[row]]): int(offsets[row + 1] - offsets[row]) for row in everybody.val}
-
-    def keep_first_of_several(row: dict) -> None:
-        if row["set_index"] or set_counts.get(row["subject_id"]) == 1:
-            empty_sets_of(set(set_counts))(row)
-
-    emptied = copy_world(world, tmp_path / "world", keep_first_of_several)
+    """Where each patient's last set is empty, a context of one set holds no event."""
+    emptied = without_last_sets(world, tmp_path / "world", "val")
     patients = PretrainingPatients.read(emptied.seqset, emptied.subjects)
-    assert len(patients.val)
     whole, last = (
         PretrainingExamples.of(patients, ModelConfig.preset("tiny", 40, max_sets=sets), 4) for sets in (64, 1)
     )

@@ -1,9 +1,10 @@
 """A synthetic source of a few dozen patients: shards, vocabulary, subjects and labels learnt in seconds."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -188,11 +189,18 @@ def copy_world(world: World, root: Path, change: Callable[[dict], None]) -> Worl
     return copy
 
 
-def empty_sets_of(subjects: set[int]) -> Callable[[dict], None]:
-    """Return a change for `copy_world` that leaves these patients their sets without an event in them."""
+def empty_sets_of(
+    subjects: set[int], *, from_set: Mapping[int, int] = MappingProxyType({})
+) -> Callable[[dict], None]:
+    """Return a change for `copy_world` that leaves these patients their sets without an event in them.
+
+    Args:
+        from_set: by patient, the number of the first set to empty; 0 where a patient is not in it.
+    """
 
     def change(row: dict) -> None:
-        if row["subject_id"] in subjects:
+        subject = row["subject_id"]
+        if subject in subjects and row["set_index"] >= from_set.get(subject, 0):
             row.update({name: [] for name, value in row.items() if isinstance(value, list)})
 
     return change

@@ -231,7 +231,7 @@ def test_a_validation_split_without_events_is_reported_once(world, emptied, tmp_
     judgement = pretrain_judged(emptied(world, tmp_path), tmp_path / "out")
 
     (sentence,) = judgement.not_judged
-    assert sentence.startswith("No subject of the validation split has a set with an event: ")
+    assert sentence.startswith("No subject of the validation split has an event in the context: ")
     assert len([message for message in caplog.messages if "validation split" in message]) == 1
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert metrics["val_patients"] == 0
