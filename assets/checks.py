@@ -252,7 +252,7 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
         dg.AssetCheckSpec(
             "can_be_judged",
             asset=asset,
-            description="The validation split is large enough to judge what was learnt about tokens and sets.",
+            description="The validation can show what was learnt about tokens and sets.",
         ),
         dg.AssetCheckSpec(
             "context_holds_half_the_events",

@@ -85,10 +85,6 @@ def _by_seed(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -
     models = [model for model in _ORDER if model in report["models"]]
     lines = _heads(["seed", *(LABELS[model] for model in models), "NEST − LightGBM"])
     for size, row in rows.items():
-        if not row["by_seed"]:  # of an earlier version
-            lines.append(
-                _line(f"{size:,}", [_join(row["seeds"]), "not kept seed by seed", *[""] * len(models)])
-            )
         for scores in row["by_seed"]:
             cells = [interval(scores["models"][model]) for model in models]
             difference = interval(scores["less_lightgbm"]["nest"], with_sign=True)

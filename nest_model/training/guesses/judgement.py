@@ -56,9 +56,10 @@ class Judgement(BaseModel):
 
 
 def findings_of_seeds(model: Path) -> dict[str, list[str]]:
-    """Return what is to be said of a pretraining with one or more seeds, by field of `Judgement`.
+    """Return the sentences on the models of all seeds of a pretraining, by field of `Judgement`.
 
-    What only a later seed's model has follows its seed; a seed whose training was interrupted is left out.
+    A sentence on several models is returned once. Those on a later seed's model alone come after “Pretraining seed N:”.
+    A seed whose training was interrupted is left out.
 
     Args:
         model: the folder of the first seed's model.
@@ -68,12 +69,12 @@ def findings_of_seeds(model: Path) -> dict[str, list[str]]:
     """
     later = {f"Pretraining seed {seed}:": model_of_seed(model, seed) for seed in list_other_seeds(model)}
     folders = {"": model} | {
-        words: folder for words, folder in later.items() if is_written(folder / "metrics.json")
+        heading: folder for heading, folder in later.items() if is_written(folder / "metrics.json")
     }
     findings: dict[str, list[str]] = {"not_learnt": [], "not_judged": [], "events_left_out": []}
-    for words, folder in folders.items():
+    for heading, folder in folders.items():
         judgement = Judgement.read(folder)
         for name, sentences in findings.items():
             if more := [sentence for sentence in getattr(judgement, name) if sentence not in sentences]:
-                sentences += [words, *more] if words else more
+                sentences += [heading, *more] if heading else more
     return findings

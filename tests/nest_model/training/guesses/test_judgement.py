@@ -13,8 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from nest_model.config import ModelConfig
 from nest_model.recipe import Recipe
 from nest_model.report import training_curves
-from nest_model.training.guesses.judgement import Judgement
-from nest_model.training.guesses.verdicts import FEW_VALIDATE, not_learnt
+from nest_model.training.guesses.judgement import Judgement, findings_of_seeds
+from nest_model.training.guesses.verdicts import FEW_VALIDATE, NONE_VALIDATE, not_learnt
 from nest_model.training.objectives.mlm import MaskedTokens
 from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
 from nest_model.training.telemetry import Telemetry
@@ -206,6 +206,23 @@ def test_a_system_that_reads_hours_says_where_there_are_none(
 def test_nothing_is_said_of_hours_that_are_there(world, tmp_path, caplog):
     pretrain_judged(world, tmp_path, system="core_behrt")
     assert "reads the hours" not in caplog.text
+
+
+def test_a_sentence_on_several_seeds_is_returned_once(world, tmp_path):
+    """Both lack validation subjects; the later one has learnt nothing as well."""
+    first, second, unfinished = tmp_path / "model", tmp_path / "model/seeds/7", tmp_path / "model/seeds/9"
+    pretrain_judged(without_validation_patients(world, tmp_path), first)
+    metrics = json.loads((first / "metrics.json").read_text())
+    for folder in (second, unfinished):
+        folder.mkdir(parents=True)
+    (second / "metrics.json").write_text(json.dumps(metrics))
+    (first / "metrics.json").write_text(json.dumps(metrics | {"not_learnt": []}))
+
+    assert findings_of_seeds(first) == {
+        "not_learnt": ["Pretraining seed 7:", *metrics["not_learnt"]],
+        "not_judged": [NONE_VALIDATE],
+        "events_left_out": [],
+    }
 
 
 def without_validation_patients(world: World, root: Path) -> World:
