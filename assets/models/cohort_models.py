@@ -16,6 +16,7 @@ from assets.models.common import (
     TRAINING,
     boosting_code,
     finetuning_code,
+    finetuning_seed_flags,
     flags,
     metrics_metadata,
     model_folder_metadata,
@@ -72,9 +73,7 @@ def finetuning_asset(source: str, cohort: str, thresholds: Sequence[float] = ())
         # does not depend on the further seeds, nor on the pretrained weights, which the training itself compares
         key = step_key(layout, options, exclude=("nest",))
         paths: dict[str, Path | str] = {"pretrained": layout.model(f"{source}_nest"), "key": key}
-        options |= seed_flags(settings)
-        if settings.pretraining_seeds:
-            options["pretraining-seeds"] = True
+        options |= finetuning_seed_flags(settings)
         return _task_model(
             context, pipes, layout, "finetune", cohort, "nest", options, paths, thresholds=thresholds
         )
@@ -171,14 +170,13 @@ def yardsticks_asset(source: str, cohort: str, thresholds: Sequence[float] = ())
         training = FineTuningOptions.from_text(settings.finetuning)
 
         def fine_tune(
-            folder: str, file: Path, labels: Path, options_used: FineTuningOptions, **start: str
+            folder: str, file: Path, labels: Path, options_used: FineTuningOptions, **seeds_and_start: Any
         ) -> dict[str, Any]:
             # the key depends neither on the further seeds nor on the pretrained weights
             exclude = ("nest", f"{cohort}_nest", f"{cohort}_lightgbm")
             arguments = {
                 **options_used.flags(),
-                **seed_flags(settings),
-                **start,
+                **seeds_and_start,
                 "seed": settings.seed,
                 "threads": 1,  # two steps run at the same time
                 "pretrained": paths["pretrained"],
@@ -193,10 +191,13 @@ def yardsticks_asset(source: str, cohort: str, thresholds: Sequence[float] = ())
         def train_more() -> Mapping[str, float]:
             file = yardstick_predictions(predictions, WITHOUT_PRETRAINING)
             labels = layout.labels(cohort)
-            metrics = fine_tune(WITHOUT_PRETRAINING, file, labels, training.unfrozen(), start="fresh")
+            fresh = training.unfrozen()
+            metrics = fine_tune(
+                WITHOUT_PRETRAINING, file, labels, fresh, start="fresh", **seed_flags(settings)
+            )
             if (models / EARLIER_LABELS).exists():
-                file = earlier_predictions(predictions, "nest")
-                metrics |= fine_tune(EARLIER, file, models / EARLIER_LABELS, training)
+                file, labels = earlier_predictions(predictions, "nest"), models / EARLIER_LABELS
+                metrics |= fine_tune(EARLIER, file, labels, training, **finetuning_seed_flags(settings))
             return metrics
 
         return _task_model(
@@ -209,7 +210,7 @@ def yardsticks_asset(source: str, cohort: str, thresholds: Sequence[float] = ())
             options,
             paths,
             temporal | removals,
-            training_flags=training.flags() | seed_flags(settings),
+            training_flags=training.flags() | finetuning_seed_flags(settings),
             train_more=train_more,
             thresholds=thresholds,
         )
@@ -280,7 +281,7 @@ def _task_model(
     options: Mapping[str, Any],
     paths: Mapping[str, Path | str],
     more_commands: Mapping[str, dict[str, Any]] = MappingProxyType({}),
-    training_flags: Mapping[str, str] = MappingProxyType({}),
+    training_flags: Mapping[str, str | bool] = MappingProxyType({}),
     train_more: Callable[[], Mapping[str, float]] = dict,
     thresholds: Sequence[float] = (),
 ) -> dg.MaterializeResult[Any]:

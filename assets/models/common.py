@@ -65,6 +65,11 @@ def flags(options: Mapping[str, Any]) -> list[str]:
     return [argument for pair in pairs for argument in pair]
 
 
+def finetuning_seed_flags(settings: Settings) -> dict[str, str | bool]:
+    """Return the flags of a fine-tuning that name all seeds, and say whether each has a pretraining of its own."""
+    return seed_flags(settings) | ({"pretraining-seeds": True} if settings.pretraining_seeds else {})
+
+
 def seed_flags(settings: Settings) -> dict[str, str]:
     """Return the flag that names all seeds; empty if there is only one."""
     seeds = settings.all_seeds

@@ -15,6 +15,7 @@ from assets.models.common import (
     comparison_metadata,
     encoder_module,
     finetuning_code,
+    finetuning_seed_flags,
     flags,
     metrics_metadata,
     model_folder_metadata,
@@ -232,6 +233,7 @@ def _make_cell(
         command = "lightgbm"
         options |= dict(row.finetuning)
         paths |= {"vocab": layout.vocab, "key": step_key(layout, options)}
+        options |= seed_flags(settings)
     else:
         command = "finetune"
         options |= {"threads": 1} | row.finetuning_flags(FineTuningOptions.from_text(settings.finetuning))
@@ -239,9 +241,7 @@ def _make_cell(
         # depends neither on the further seeds nor on the pretrained weights, which the training itself compares
         paths["key"] = step_key(layout, options, exclude=(step_of(parent, source),))
         paths["pretrained"] = layout.model(parent)
-        if settings.pretraining_seeds:
-            options["pretraining-seeds"] = True
-    options |= seed_flags(settings)
+        options |= finetuning_seed_flags(settings)
 
     def make() -> StepCard:
         return result_card(run_nest_model(context, pipes, out, command, *flags({**options, **paths})))

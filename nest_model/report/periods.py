@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from nest_model.data.periods import UNKNOWN, periods_of
-from nest_model.data.predictions import Predictions, earlier_predictions, read_predictions, same_rows
+from nest_model.data.predictions import Predictions, earlier_predictions, same_rows
 from nest_model.evaluation.bootstrap import SEED, Resamples
 from nest_model.evaluation.metrics import SPLIT, Score, combine, missing, score
 from nest_model.evaluation.subgroups import TOO_FEW, has_enough, score_groups
-from nest_model.report.tasks import label_counts, predictions_path, withhold_in_groups
+from nest_model.report.tasks import label_counts, predictions_path, read_all_seeds, withhold_in_groups
+from nest_model.training.seeds import list_other_seeds, predictions_of_seed
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 
@@ -30,7 +31,8 @@ def periods(layout: Layout, cohort: str, models: Mapping[str, Predictions]) -> d
         `groups`: by model, trained on all periods, the result of `score_groups`. With models trained on earlier
         patients also the periods they were trained on, `earlier`, and `decay`: by model its AUROC on test patients of
         the `same` periods and of `later` ones, the `change` between them, and on later ones the score of the model
-        trained on `all_years` and the `loss` to it.
+        trained on `all_years` and the `loss` to it. With several seeds both are means over them, or both of the first
+        seed where that alone was trained on earlier patients; `seeds` is their number.
     """
     models_by_name = {name: models[name] for name in ALL_YEARS if name in models and len(models[name])}
     if not models_by_name:
@@ -59,15 +61,22 @@ def _trained_on_earlier(
     if not earlier:
         return {}
     yardsticks = predictions_path(layout, cohort, "logistic")
-    decay = {}
+    decay: dict[str, dict[str, Any]] = {}
     for name in EARLIER_YEARS:
         file = earlier_predictions(yardsticks, name)
         if name not in models or not is_written(file):
             continue
-        on_earlier = read_predictions(file).of(SPLIT)
-        if not same_rows(on_earlier, models[name]):
+        further = {seed: predictions_of_seed(file, seed) for seed in list_other_seeds(file.parent)}
+        written = {seed: path for seed, path in further.items() if is_written(path)}
+        on_earlier, on_all = read_all_seeds(file, written, SPLIT), models[name]
+        if not same_rows(on_earlier, on_all):
             continue  # of labels that have changed since
-        decay[name] = _decay(on_earlier, models[name], np.isin(period, earlier), period != UNKNOWN)
+        has_seeds = len(on_all.by_seed()) > 1
+        if len(on_earlier.by_seed()) != len(on_all.by_seed()):
+            on_earlier, on_all = on_earlier.by_seed()[0], on_all.by_seed()[0]
+        decay[name] = _decay(on_earlier, on_all, np.isin(period, earlier), period != UNKNOWN)
+        if has_seeds:
+            decay[name]["seeds"] = len(on_all.by_seed())
     return {"earlier": earlier, "decay": decay} if decay else {}
 
 

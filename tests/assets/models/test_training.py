@@ -138,7 +138,9 @@ def test_all_yardsticks_train_an_unfrozen_nest_without_pretraining(
     commands: list[tuple[Path, str, dict[str, str]]] = []
 
     def fake_run(context, pipes, out, command, *arguments):
-        commands.append((out, command, dict(zip(arguments[::2], arguments[1::2], strict=True))))
+        switches = {name: "" for name in arguments if name == "--pretraining-seeds"}
+        pairs = [argument for argument in arguments if argument not in switches]
+        commands.append((out, command, dict(zip(pairs[::2], pairs[1::2], strict=True)) | switches))
         out.mkdir(parents=True, exist_ok=True)
         return {"metrics": {"auroc": 0.75}}
 
@@ -179,6 +181,11 @@ def test_all_yardsticks_train_an_unfrozen_nest_without_pretraining(
     ]
     assert commands[-1][2]["--labels"] == str(labels)
     assert commands[-1][2]["--freeze"] == "swe", "trained as NEST on all years"
+    metadata(**every, seeds="42,7", pretraining_seeds=True)
+    fresh, earlier = (arguments for _, command, arguments in commands if command == "finetune")
+    assert fresh["--seeds"] == earlier["--seeds"] == "42,7"
+    assert "--pretraining-seeds" in earlier
+    assert "--pretraining-seeds" not in fresh, "it has no pretraining"
 
 
 def test_further_seeds_are_passed_to_trainings_and_change_no_key(

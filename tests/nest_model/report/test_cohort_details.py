@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
 
 from nest_model.__main__ import main
 from nest_model.comparison.run_folders import predictions_by_name
 from nest_model.data.labels import Labels
-from nest_model.data.predictions import earlier_predictions, read_predictions
+from nest_model.data.predictions import Predictions, earlier_predictions, read_predictions
 from nest_model.evaluation.subgroups import withheld_in_cells
 from nest_model.report import write_cohort_report, write_report
 from nest_model.report.characteristics import characteristics, numbers_of
@@ -28,6 +30,7 @@ from nest_model.report.tasks import MODELS, predictions_path, withhold_in_groups
 from nest_model.report.tripod import FOR_THE_AUTHORS, ITEMS
 from nest_model.report.tripod_answers import _sizes
 from nest_model.report.verdicts import excesses, shortfalls
+from nest_model.training.seeds import predictions_of_seed
 from schemas.cards import StepCard
 from schemas.cohort import parse_cohort
 from schemas.contract import read_table, write_table
@@ -259,19 +262,31 @@ def test_earlier_diagnoses_are_those_before_the_prediction(tmp_path):
     assert earlier_diagnoses(layout, labels, [few, ~few]) == []
 
 
-def with_earlier_models(layout: Layout, noise: float, *, has_other_labels: bool = False) -> None:
-    """Write predictions of models trained on the first period, which in later ones are mostly noise."""
+def with_earlier_models(
+    layout: Layout,
+    noise: float,
+    *,
+    has_other_labels: bool = False,
+    models: Sequence[str] = ("lightgbm", "probe"),
+    seed: int | None = None,
+) -> None:
+    """Write predictions of models trained on the first period, which in later ones are mostly noise.
+
+    Args:
+        seed: a later seed of the models; None: the first.
+    """
     write_json(layout.model(f"{COHORT}_yardsticks") / "temporal.json", {"earlier": ["2008 - 2010"]})
-    rng = np.random.default_rng(0)
-    for model in ("lightgbm", "probe"):
+    rng = np.random.default_rng(0 if seed is None else seed)
+    for model in models:
         predictions = read_predictions(predictions_path(layout, COHORT, model))
         is_later = (predictions.subject_id - made_up.FIRST_SUBJECT) % 3 > 0
         odds = (
             np.log(predictions.probability / (1 - predictions.probability))
             + noise * rng.normal(size=predictions.probability.shape) * is_later[:, None]
         )
+        file = earlier_predictions(predictions_path(layout, COHORT, "logistic"), model)
         made_up.write_predictions(
-            earlier_predictions(predictions_path(layout, COHORT, "logistic"), model),
+            file if seed is None else predictions_of_seed(file, seed),
             subject_id=predictions.subject_id,
             encounter_id=predictions.encounter_id,
             label=predictions.truth[:, 0] ^ has_other_labels,
@@ -304,6 +319,36 @@ def test_a_model_that_fails_on_later_patients_shows_its_decay(tmp_path):
             one["later"]["value"] - one["all_years"]["value"], abs=2e-6
         )
         assert one["change"]["value"] == pytest.approx(one["later"]["value"] - one["same"]["value"], abs=2e-6)
+
+
+def test_what_is_lost_on_later_patients_compares_as_many_seeds_of_both_models(tmp_path):
+    """The mean of both models' seeds; the first seed of both where that alone was trained on earlier patients."""
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=900, cohorts={COHORT: "bool"})
+    made_up.write_years(layout)
+    names = ("nest", "lightgbm")
+    first = {name: read_predictions(predictions_path(layout, COHORT, name)).of("test") for name in names}
+    with_earlier_models(layout, noise=1, models=names)
+    with_earlier_models(layout, noise=4, models=["nest"], seed=7)
+    worse = {name: one.with_probability(1 - one.probability) for name, one in first.items()}
+    several = {name: one.with_seeds([worse[name]]) for name, one in first.items()}
+
+    decay, of_first = (periods(layout, COHORT, models)["decay"] for models in (several, first))
+    assert "seeds" not in of_first["nest"]
+    assert (decay["nest"]["seeds"], decay["lightgbm"]["seeds"]) == (2, 1)
+    assert {**of_first["lightgbm"], "seeds": 1} == decay["lightgbm"]
+    assert decay["nest"]["all_years"]["value"] == pytest.approx(0.5, abs=1e-6), "a seed and its opposite"
+    file = earlier_predictions(predictions_path(layout, COHORT, "logistic"), "nest")
+    later = [
+        _auroc_of_later_years(read_predictions(path).of("test"))
+        for path in (file, predictions_of_seed(file, 7))
+    ]
+    assert later[0] != later[1]
+    assert decay["nest"]["later"]["value"] == pytest.approx(np.mean(later), abs=2e-6)
+
+
+def _auroc_of_later_years(predictions: Predictions) -> float:
+    is_later = (predictions.subject_id - made_up.FIRST_SUBJECT) % 3 > 0
+    return roc_auc_score(predictions.truth[is_later, 0], predictions.probability[is_later, 0])
 
 
 def test_cohort_page_has_its_sections_in_order_and_no_id(page):
