@@ -351,12 +351,15 @@ class FineTuningOptions(Options):
         """Refuse what contradicts a NEST pretrained with these options, as its fine-tuning would.
 
         Raises:
-            NestError: it lacks a block to freeze, or its limits of what is read do not fit these.
+            NestError: it lacks a block to freeze, its limits of what is read do not fit these, or shuffled sets are not
+                read.
         """
         config = ModelConfig.preset(preset, _ANY_VOCAB, **pretraining.changes(preset))
         present = blocks_of("nest", set_wise=config.set_wise, cross_set=config.cross_set)
         refuse_absent_blocks(self.freeze or (), present, "nest")
-        replace(config, **self.context)
+        config = replace(config, **self.context, readout=self.readout or config.readout)
+        if self.shuffle_sets:
+            refuse_idle_shuffle(config)
 
     @field_validator("freeze")
     @classmethod
@@ -376,6 +379,24 @@ def refuse_absent_blocks(blocks: Sequence[str], present: Collection[str], system
     if absent and set(blocks) != set(BLOCKS):
         raise NestError(
             f"freeze {','.join(absent)}: {system} has no such blocks; it has {', '.join(present)}."
+        )
+
+
+def refuse_idle_shuffle(config: ModelConfig) -> None:
+    """Refuse to shuffle the sets before the last where a task's head reads at most one of them.
+
+    Raises:
+        NestError: why it changes nothing.
+    """
+    if config.max_sets < 3:
+        raise NestError(
+            f"shuffle_sets shuffles nothing: of max_sets {config.max_sets} at most one set lies before the last; take "
+            "3 or more, or leave shuffle_sets out."
+        )
+    if not config.cross_set and config.readout in ("cls", "mean_pool"):
+        raise NestError(
+            f"shuffle_sets changes nothing: without cross-set blocks the readout {config.readout} reads the last set "
+            "alone; take the readout history, or leave shuffle_sets out."
         )
 
 

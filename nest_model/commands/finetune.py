@@ -22,6 +22,7 @@ from nest_model.evaluation.linear_probe import fit_probe
 from nest_model.evaluation.metrics import evaluate, headline
 from nest_model.model import checkpoint
 from nest_model.model.encoder import Encoder
+from nest_model.options import refuse_idle_shuffle
 from nest_model.recipe import Recipe, result_fields
 from nest_model.training.finetuning_task import FineTuning
 from nest_model.training.freezing import freeze_blocks
@@ -66,12 +67,17 @@ def finetune_seeds(
         pretraining_seeds: start each seed but the first from the model pretrained with that seed.
 
     Raises:
-        NestError: as `finetune`; or, before any training, a seed's pretrained model is missing.
+        NestError: as `finetune`; or, before any training, a seed's pretrained model is missing or of no use.
     """
     if pretraining_seeds and len(seeds) == 1:
         raise NestError(
             "--pretraining-seeds starts each further seed from its own pretrained model, but there is only one seed; "
             "name several with --seeds, or leave out --pretraining-seeds."
+        )
+    if pretraining_seeds and values.get("start") == "fresh":
+        raise NestError(
+            "--pretraining-seeds has no effect with --start fresh, which reads no pretrained weights; leave one of the "
+            "two out."
         )
     origins = {seed: model_of_seed(pretrained_model, seed) for seed in seeds[1:] if pretraining_seeds}
     _refuse_other_pretraining(pretrained_model, origins)
@@ -133,8 +139,8 @@ def finetune(
         The scores and epochs; None for a task that cannot be learnt, and {} on ranks other than the first.
 
     Raises:
-        NestError: another vocabulary, features later than their prediction, frozen blocks of fresh weights, or a full
-            disk.
+        NestError: another vocabulary, features later than their prediction, frozen blocks of fresh weights, sets to be
+            shuffled that are not read, or a full disk.
         Stopped: a request to stop came; the state is saved.
     """
     start_time, fabric, telemetry = time.monotonic(), runtime.fabric, runtime.telemetry
@@ -152,6 +158,7 @@ def finetune(
         encoder.config = replace(encoder.config, readout=readout)
     encoder.config = replace(encoder.config, **dict(context))
     if shuffle_sets:
+        refuse_idle_shuffle(encoder.config)
         encoder.config = replace(encoder.config, shuffle_seed=seed)
     freeze_blocks(encoder, freeze)
     recipes = SEVERAL_CLASSES if table.task.label_type in ("class", "list") else FINETUNING

@@ -145,7 +145,6 @@ def parser() -> argparse.ArgumentParser:
         "measure what a fine-tuned model loses when events are removed from its input",
     )
     _paths(removals, "model", "labels", "seqset", "out")
-    removals.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
     _device(removals)
 
     temporal = _command(
@@ -170,7 +169,6 @@ def parser() -> argparse.ArgumentParser:
         help="table of the stays to score, Parquet or CSV with subject_id, encounter_id and predict_at (default: each "
         "patient's last stay, at the task's prediction time)",
     )
-    predict.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
     _device(predict)
 
     embed = _command(
@@ -371,7 +369,7 @@ def _sweep_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser
             help=f"{PATHS[name]}; {text}",
         )
     command.add_argument(
-        "--model", type=preset_choice, default="auto", help="preset of a pretraining (default: auto)"
+        "--model", type=preset_choice, help="preset of a grid of pretrainings (default: auto)"
     )
     command.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
     _device(command)
@@ -681,7 +679,7 @@ def _train(
 
 
 def _predict(
-    *, device: "Device", precision: "Precision", threads: int, seed: int, stop: StopRequest, **options: Any
+    *, device: "Device", precision: "Precision", threads: int, stop: StopRequest, **options: Any
 ) -> None:
     with loading():
         from nest_model.commands import predict
@@ -699,7 +697,7 @@ def _embed(
     embed.run(fabric=launch_fabric(device, precision, threads=threads), **options)
 
 
-def _sweep(*, common_options: list[str], model: str, **values: Any) -> None:
+def _sweep(*, common_options: list[str], model: str | None, **values: Any) -> None:
     from nest_model.commands import sweep
 
     of_finetuning = {name: values.pop(name) for name in ("pretrained_model", "labels")}
@@ -710,6 +708,10 @@ def _sweep(*, common_options: list[str], model: str, **values: Any) -> None:
             "sweep needs either --pretrained and --labels, for fine-tunings, or --subjects and --vocab, for "
             "pretrainings."
         )
+    if is_finetuning and model:
+        raise NestError(
+            "--model is the preset of pretrainings; fine-tunings have that of --pretrained, so leave --model out."
+        )
 
     def run(**arguments: Any) -> None:
         arguments |= {"common_options": " ".join(common_options)} | (
@@ -718,7 +720,7 @@ def _sweep(*, common_options: list[str], model: str, **values: Any) -> None:
         sys.stdout.write(
             sweep.sweep_finetunings(**arguments)
             if is_finetuning
-            else sweep.sweep_pretrainings(model=model, **arguments)
+            else sweep.sweep_pretrainings(model=model or "auto", **arguments)
         )
 
     _train(run, Options(), **values)
@@ -824,7 +826,7 @@ def _yardsticks(*, stop: StopRequest, **options: Any) -> None:
 
 
 def _removals(
-    *, device: "Device", precision: "Precision", threads: int, seed: int, stop: StopRequest, **options: Any
+    *, device: "Device", precision: "Precision", threads: int, stop: StopRequest, **options: Any
 ) -> None:
     with loading():
         from nest_model.commands import removals

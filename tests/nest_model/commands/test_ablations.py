@@ -1,6 +1,7 @@
 """NEST's ablations go the whole way: pretrained, fine-tuned, asked for predictions."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ from safetensors.torch import load_file
 
 from nest_model.__main__ import main
 from nest_model.data.predictions import read_predictions
+from nest_model.options import FineTuningOptions, PretrainingOptions
+from schemas.errors import NestError
 from schemas.io.seal import sealed, unsealed
 from tests.support.factories.world import World, make_world
 
@@ -85,6 +88,38 @@ def test_a_shuffled_past_is_remembered_by_the_model_and_shuffled_again(world, pr
     _in_order(with_shuffle)
     assert predict(world, with_shuffle, tmp_path / "in_order.parquet") == 0
     assert np.abs(probabilities(tmp_path / "in_order.parquet") - scores).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("pretraining", "finetuning", "reason"),
+    [
+        ((), ("--set=max_sets=2",), "of max_sets 2 at most one set lies before the last"),
+        (("--max-sets=1", "--msm-weight=0"), (), "of max_sets 1 at most one set lies before the last"),
+        (
+            ("--cross-set=false",),
+            ("--readout=cls",),
+            "without cross-set blocks the readout cls reads the last set",
+        ),
+    ],
+)
+def test_a_shuffle_that_changes_nothing_is_refused(
+    world, pretrained_folder, tmp_path, capsys, pretraining, finetuning, reason
+):
+    base = tmp_path / "pretrained" if pretraining else pretrained_folder
+    if pretraining:
+        assert pretrain(world, base, *pretraining) == 0
+    assert finetune(world, base, tmp_path / "model", "--shuffle-sets", *finetuning) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "model" / "metrics.json").exists()
+    before = PretrainingOptions.from_text(_as_setting(pretraining))
+    with pytest.raises(NestError, match=reason):  # as a job refuses it, before any step
+        FineTuningOptions.from_text(_as_setting(["--shuffle-sets=true", *finetuning])).refuse_contradictions(
+            before, "tiny"
+        )
+
+
+def _as_setting(flags: Sequence[str]) -> str:
+    return " ".join(flag.removeprefix("--set=").removeprefix("--").replace("-", "_") for flag in flags)
 
 
 def _in_order(model: Path) -> None:

@@ -162,6 +162,12 @@ def test_losses_that_do_not_compare_are_refused(world, tmp_path, capsys):
     assert "sweep needs either" in capsys.readouterr().err
 
 
+def test_a_preset_of_fine_tunings_is_refused(world, pretrained_model, tmp_path, capsys):
+    assert main([*command(world, pretrained_model, tmp_path / "out"), "--model=small"]) == 2
+    assert "fine-tunings have that of --pretrained" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "points").exists()
+
+
 def test_labels_that_cannot_be_learnt_are_one_error_before_any_training(
     world, pretrained_model, tmp_path, capsys
 ):

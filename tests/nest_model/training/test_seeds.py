@@ -263,6 +263,15 @@ def test_pretraining_seeds_pair_with_finetuning_seeds(world, tmp_path, trained_s
     shutil.copytree(second_pretraining, model_of_seed(tmp_path / "pretrained", 7))
     with pytest.raises(NestError, match=r"not pretrained like .* with seed 7"):
         tune(world, tmp_path / "pretrained", tmp_path / "missing", (42, 7), pretraining_seeds=True)
+    with pytest.raises(NestError, match=r"--pretraining-seeds has no effect with --start fresh"):
+        tune(
+            world,
+            tmp_path / "pretrained",
+            tmp_path / "missing",
+            (42, 123),
+            pretraining_seeds=True,
+            start="fresh",
+        )
     with pytest.raises(NestError, match=r"--pretraining-seeds .* there is only one seed"):
         tune(world, tmp_path / "pretrained", tmp_path / "missing", (42,), pretraining_seeds=True)
     assert not (tmp_path / "missing" / "model" / "model.safetensors").exists()
