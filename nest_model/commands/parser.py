@@ -395,7 +395,8 @@ def _next_basket_command(commands: "argparse._SubParsersAction[argparse.Argument
         "--points",
         type=_count,
         default=20,
-        help="number of points of the search on the validation users (default: 20); 1: the defaults, untuned",
+        help="number of points of the search on the validation users (default: 20); 1, and always by --protocol "
+        "published: the defaults, untuned",
     )
     command.add_argument(
         "--training-users",
@@ -736,6 +737,11 @@ def _few_shot(
 
     fabric = launch_fabric(device, precision, threads=threads)
     training = take_options(FineTuningOptions, options)
+    if "nest" not in options["systems"] and training != FineTuningOptions():
+        raise NestError(
+            "options of a fine-tuning have no effect without the system nest, the only one that is fine-tuned; add it "
+            "to --systems, or leave them out."
+        )
 
     def finetune_draw(labels: Path, model: Path, predictions: Path) -> None:
         names = ("pretrained_model", "seqset", "seed")

@@ -127,6 +127,12 @@ def test_nest_is_fine_tuned_on_every_draw_once(world, pretrained_model, tmp_path
     assert again == times_ns
 
 
+def test_options_of_a_fine_tuning_that_is_not_made_are_refused(world, pretrained_model, tmp_path, capsys):
+    assert main(command(world, pretrained_model, tmp_path / "a", "--systems=frozen", "--epochs=1")) == 2
+    assert "options of a fine-tuning have no effect without the system nest" in capsys.readouterr().err
+    assert not list((tmp_path / "a").glob("few_shot*"))
+
+
 def test_a_task_of_several_classes_and_an_unknown_system_are_refused(
     world, pretrained_model, tmp_path, capsys
 ):
