@@ -4,22 +4,22 @@ import argparse
 import hashlib
 import logging
 import math
-import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning_curve import chain, fresh
+from benchmarks.learning_curve import chain
 from benchmarks.learning_curve.curve import ScoresByPoint, curve, not_learnable
 from benchmarks.learning_curve.earlier import CONTRACT, read_report, with_earlier
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
+from benchmarks.learning_curve.point_run import ChainCost, PointRun
 from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, fits, plan
-from benchmarks.learning_curve.scores import read_scores, write_scores
-from benchmarks.pipelines.measure import Machine
+from benchmarks.learning_curve.scores import read_scores
 from benchmarks.results_folder import add_out
 from nest_model.report.figures import png
 from nest_model.training.telemetry import Progress
@@ -122,20 +122,30 @@ def _run(points: Sequence[CurvePoint], options: argparse.Namespace) -> None:
     progress = _progress(planned_seconds, pending_points)
     if not pending_points:  # otherwise the report of an earlier run stays until the next point is done
         _publish(scores_by_point, options)
-    start_time, finished_seconds, later_points = time.monotonic(), 0, []
-    for point in pending_points:
-        elapsed = time.monotonic() - start_time
-        if not fits(point, options.hours, elapsed=elapsed, planned=finished_seconds):
-            later_points.append(point)
-            continue
-        _run_point(
-            point, [model for model in chain.ASSET_OF_MODEL if model not in scores_by_point[point]], options
-        )
-        scores_by_point[point] = read_scores(_scores(options), point, _keys(point))
-        finished_seconds += planned_seconds[point]
-        progress.advance(planned_seconds[point])
+
+    def finish(run: PointRun, cost: ChainCost) -> None:
+        run.finish(cost)
+        scores_by_point[run.point] = read_scores(_scores(options), run.point, _keys(run.point))
+        progress.advance(planned_seconds[run.point])
         progress.report()
         _publish(scores_by_point, options)
+
+    start_time, begun_seconds, later_points = time.monotonic(), 0, []
+    end_of_run_before: Future[None] | None = None
+    with ThreadPoolExecutor(max_workers=1) as beside_next_chain:
+        for point in pending_points:
+            elapsed = time.monotonic() - start_time
+            if not fits(point, options.hours, elapsed=elapsed, planned=begun_seconds):
+                later_points.append(point)
+                continue
+            run = _point_run(point, scores_by_point[point], options)
+            cost = run.run_chain()
+            if end_of_run_before:
+                end_of_run_before.result()
+            end_of_run_before = beside_next_chain.submit(finish, run, cost)
+            begun_seconds += planned_seconds[point]
+        if end_of_run_before:
+            end_of_run_before.result()
     if later_points:
         log.info(
             "%d of %d runs are left: at this machine's pace they do not end within %g hours. Run again to continue.",
@@ -162,27 +172,11 @@ def _progress(planned_seconds: Mapping[CurvePoint, int], pending_points: Sequenc
     return Progress(None, NAME.replace("_", " "), total, "planned seconds", finished_seconds)
 
 
-def _run_point(point: CurvePoint, models: Sequence[str], options: argparse.Namespace) -> None:
-    folder = options.work / "runs" / point.name
-    log.info("%s: %s", point.words, ", ".join(models))
-    is_new, machine, began = not folder.exists(), Machine.this(), time.monotonic()
-    keys = _keys(point)
-    chain.run(point, models, folder)
-    if chain.FRESH in models:
-        fresh.train(point, folder, keys[chain.FRESH])
-    seconds = (
-        round(time.monotonic() - began, 1) if is_new and len(models) == len(chain.ASSET_OF_MODEL) else None
-    )
-    write_scores(
-        _scores(options),
-        folder,
-        point,
-        {model: keys[model] for model in models},
-        seconds=seconds,
-        machine=machine,
-    )
-    if not options.keep:
-        shutil.rmtree(folder)
+def _point_run(point: CurvePoint, scored_models: Container[str], options: argparse.Namespace) -> PointRun:
+    """Return the run of the models that have no scores yet."""
+    keys = {model: key for model, key in _keys(point).items() if model not in scored_models}
+    log.info("%s: %s", point.words, ", ".join(keys))
+    return PointRun(point, keys, options.work / "runs" / point.name, _scores(options), options.keep)
 
 
 def _publish(scores_by_point: ScoresByPoint, options: argparse.Namespace) -> None:

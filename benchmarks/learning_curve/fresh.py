@@ -12,6 +12,7 @@ from nest_model.options import FineTuningOptions
 from schemas.errors import NestError
 
 MAX_CONCURRENT = 2  # as many as steps of a run
+LOWEST_PRIORITY = ("nice", "-n", "19")  # it uses what the chain of the next run leaves idle
 
 
 def predictions_path(folder: Path, key: str, cohort: str) -> Path:
@@ -62,6 +63,9 @@ def _finetune(point: CurvePoint, folder: Path, cohort: str, extra_flags: dict[st
     arguments = flags(run_flags | recipe_flags | paths | extra_flags)
     command = [sys.executable, "-P", "-m", "nest_model", "finetune", *arguments]
     process = subprocess.run(
-        [*command, "--die-with-parent"], cwd=ROOT, env=environment(point, folder), stdin=subprocess.DEVNULL
+        [*LOWEST_PRIORITY, *command, "--die-with-parent"],
+        cwd=ROOT,
+        env=environment(point, folder),
+        stdin=subprocess.DEVNULL,
     )
     return process.returncode

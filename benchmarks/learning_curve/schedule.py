@@ -66,7 +66,7 @@ def fits(point: CurvePoint, hours: float, *, elapsed: float, planned: float) -> 
 
     Args:
         elapsed: seconds that have passed.
-        planned: seconds that the runs finished in them were expected to take; 0: the pace is not known yet.
+        planned: seconds that the runs before this one were expected to take; 0: the pace is not known yet.
     """
     # a run that was resumed takes less than it was expected to, and says nothing of a faster machine
     pace = max(1.0, elapsed / planned) if planned else 1.0

@@ -2,6 +2,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from benchmarks.learning_curve.__main__ import main
 from benchmarks.learning_curve.curve import curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
+from benchmarks.learning_curve.point_run import ChainCost, PointRun
 from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, fits, plan
 from benchmarks.learning_curve.scores import SPLIT, CurveScores, TaskScore, path_of, read_scores
 from benchmarks.pipelines.measure import Machine
@@ -64,6 +66,11 @@ def store(folder: Path, point: CurvePoint, scores: CurveScores) -> Path:
     return path
 
 
+def store_fake_scores(run: PointRun, _cost: ChainCost) -> None:
+    for model, key in run.keys.items():
+        store(run.scores_folder, run.point, fake_scores(run.point, model, key=key))
+
+
 def test_plan_runs_every_size_with_a_seed_before_the_next_seed():
     points = plan([1_000, 500], [7, 8], hours=10)
     assert points == [CurvePoint(500, 7), CurvePoint(1_000, 7), CurvePoint(500, 8), CurvePoint(1_000, 8)]
@@ -102,13 +109,13 @@ def test_run_that_would_not_end_within_the_hours_is_left(tmp_path, monkeypatch: 
     """On a slow machine, where a run takes 2,000 s for some 300, the second of five does not fit into an hour."""
     seconds, seeds = [0.0], []
 
-    def slow_run(point: CurvePoint, models: list[str], options: Any) -> None:
-        seeds.append(point.seed)
+    def slow_chain(run: PointRun) -> ChainCost:
+        seeds.append(run.point.seed)
         seconds[0] += 2_000
-        for model in models:
-            store(options.work / "scores", point, fake_scores(point, model, key=chain.key(point, model)))
+        return ChainCost(2_000, MACHINE)
 
-    monkeypatch.setattr("benchmarks.learning_curve.__main__._run_point", slow_run)
+    monkeypatch.setattr(PointRun, "run_chain", slow_chain)
+    monkeypatch.setattr(PointRun, "finish", store_fake_scores)
     monkeypatch.setattr(
         "benchmarks.learning_curve.__main__.time", SimpleNamespace(monotonic=lambda: seconds[0])
     )
@@ -119,6 +126,48 @@ def test_run_that_would_not_end_within_the_hours_is_left(tmp_path, monkeypatch: 
     assert "4 of 5 runs are left: at this machine's pace they do not end within 1 hours." in caplog.text
     assert main(["--sizes", "500", "--hours", "1", *folders]) == 0
     assert seeds == [42, 123]
+
+
+def test_run_ends_beside_the_chain_of_the_next(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    """The end of a run waits for the next chain to begin, and the chain after that for this end."""
+    began = {seed: threading.Event() for seed in (42, 123, 456)}
+    ended = []
+
+    def short_chain(run: PointRun) -> ChainCost:
+        began[run.point.seed].set()
+        return ChainCost(1, MACHINE)
+
+    def end_beside_next(run: PointRun, cost: ChainCost) -> None:
+        if run.point.seed == 42:
+            assert began[123].wait(60)
+            assert not began[456].is_set()
+        ended.append(run.point.seed)
+        store_fake_scores(run, cost)
+
+    monkeypatch.setattr(PointRun, "run_chain", short_chain)
+    monkeypatch.setattr(PointRun, "finish", end_beside_next)
+    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
+    assert main(["--sizes", "500", "--seeds", "42", "123", "456", *folders]) == 0
+    assert ended == [42, 123, 456]
+
+
+def test_failed_end_of_a_run_stops_the_curve(tmp_path, monkeypatch: pytest.MonkeyPatch, capsys):
+    """The next run, which has begun, is still carried through; the one after it is not begun."""
+    seeds = []
+
+    def short_chain(run: PointRun) -> ChainCost:
+        seeds.append(run.point.seed)
+        return ChainCost(1, MACHINE)
+
+    def failure(_run: PointRun, _cost: ChainCost) -> None:
+        raise NestError("a training failed.")
+
+    monkeypatch.setattr(PointRun, "run_chain", short_chain)
+    monkeypatch.setattr(PointRun, "finish", failure)
+    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
+    assert main(["--sizes", "500", *folders]) == 2
+    assert seeds == [42, 123]
+    assert capsys.readouterr().err == "error: a training failed.\n"
 
 
 @pytest.mark.parametrize(
