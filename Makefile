@@ -11,7 +11,7 @@ GPU = $(shell nvidia-smi -L 2>/dev/null)
 # a run is dozens of processes, each of which would compile our modules again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup mimic_full pcornet_full instacart_full test test-long aces ui bench-etl bench-instacart bench-pcornet bench-baskets bench-extraction bench-model bench-table1 bench-scaling bench-systems bench-loader bench-simulation bench-learning docs docs-check lint clean
+.PHONY: setup mimic_full pcornet_full instacart_full test test-long aces ui bench-etl bench-instacart bench-pcornet bench-baskets bench-extraction bench-model bench-table1 bench-scaling bench-systems bench-loader bench-simulation bench-learning bench-recipe docs docs-check lint clean
 
 # by uv where there is one, which fetches a Python too; else by the first Python of these that starts (a shim may not) and
 # can make an environment. PYTHON=… names another. An environment that is there and fits is kept
@@ -124,6 +124,11 @@ bench-simulation: setup
 bench-learning: setup
 	$(BIN)/python -m benchmarks.learning_curve --work $(WORK)/learning_curve --out $(OUT) \
 		$(if $(SIZES),--sizes $(SIZES)) $(if $(SEEDS),--seeds $(SEEDS)) $(FLAGS)
+
+# what each part of the recipe is worth, on the tables that `make mimic_full` has made: 4 hours on two cores, resumed if broken
+# off; VARIANTS="readout thinning" and FLAGS=… as the command's --help says
+bench-recipe: setup
+	$(BIN)/python -m benchmarks.recipe --work $(WORK)/recipe --out $(OUT) $(if $(VARIANTS),--variants $(VARIANTS)) $(FLAGS)
 
 # docs/ as a site in site/, every link checked
 docs: .venv/.docs

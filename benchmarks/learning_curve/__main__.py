@@ -12,6 +12,7 @@ from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
+from benchmarks.arguments import count, seed
 from benchmarks.learning_curve import chain
 from benchmarks.learning_curve.curve import ScoresByPoint, curve, not_learnable
 from benchmarks.learning_curve.earlier import CONTRACT, read_report, with_earlier
@@ -26,7 +27,6 @@ from nest_model.training.telemetry import Progress
 from schemas.errors import NestError
 from schemas.io.lock import sole_writer
 from schemas.io.outputs import claim, write_bytes, write_json, write_text
-from schemas.seeds import read_seed
 
 NAME = "learning_curve"
 log = logging.getLogger("nest")
@@ -51,10 +51,10 @@ def main(arguments: list[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     flags = argparse.ArgumentParser(prog="python -m benchmarks.learning_curve", description=__doc__)
-    flags.add_argument("--sizes", type=_count, nargs="+", default=list(SIZES), help="numbers of patients")
+    flags.add_argument("--sizes", type=count, nargs="+", default=list(SIZES), help="numbers of patients")
     flags.add_argument(
         "--seeds",
-        type=_seed,
+        type=seed,
         nargs="+",
         default=list(SEEDS),
         help="seeds of each size, in the order they are run",
@@ -77,19 +77,6 @@ def parser() -> argparse.ArgumentParser:
     add_out(flags, f"folder of {NAME}.md, .json and .png")
     flags.add_argument("--keep", action="store_true", help="keep the data and models of finished runs")
     return flags
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError("must be a positive whole number")
-    return int(text)
-
-
-def _seed(text: str) -> int:
-    try:
-        return read_seed(text)
-    except NestError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _hours(text: str) -> float:

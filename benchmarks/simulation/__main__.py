@@ -5,6 +5,7 @@ import logging
 import sys
 from typing import get_args
 
+from benchmarks.arguments import count
 from benchmarks.results_folder import add_out
 from benchmarks.simulation.encoders import ReadoutRows
 from benchmarks.simulation.presentation import figure, table
@@ -41,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     add_out(flags, "folder of simulation.md, .json and .png")
     flags.add_argument(
         "--layers",
-        type=_count,
+        type=count,
         nargs="+",
         default=[2, 4],
         help="numbers of set-wise blocks, each with as many cross-set blocks",
@@ -59,16 +60,10 @@ def parser() -> argparse.ArgumentParser:
         default="sets",
         help="rows that are pooled: the [CLS] rows of the sets, or every row",
     )
-    flags.add_argument("--seeds", type=_count, default=3, help="number of seeds: 0, 1, 2 …")
-    flags.add_argument("--steps", type=_count, default=1_500, help="steps of each training")
-    flags.add_argument("--workers", type=_count, default=2, help="concurrent trainings, each on one core")
+    flags.add_argument("--seeds", type=count, default=3, help="number of seeds: 0, 1, 2 …")
+    flags.add_argument("--steps", type=count, default=1_500, help="steps of each training")
+    flags.add_argument("--workers", type=count, default=2, help="concurrent trainings, each on one core")
     return flags
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError("must be a positive whole number")
-    return int(text)
 
 
 if __name__ == "__main__":
