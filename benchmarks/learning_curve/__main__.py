@@ -5,9 +5,7 @@ import hashlib
 import logging
 import math
 import sys
-import time
 from collections.abc import Container, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import product, starmap
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,8 @@ from benchmarks.learning_curve.curve import ScoresByPoint, curve, not_learnable
 from benchmarks.learning_curve.earlier import CONTRACT, read_report, with_earlier
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
-from benchmarks.learning_curve.point_run import ChainCost, PointRun
-from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, fits, plan
+from benchmarks.learning_curve.point_run import PointRun, Rest
+from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, Pace, expected_seconds, plan
 from benchmarks.learning_curve.scores import read_scores
 from benchmarks.results_folder import add_out
 from nest_model.report.figures import png
@@ -44,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (NestError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped; run again to continue.", file=sys.stderr)
+        return 130
     print((options.out / f"{NAME}.md").read_text(), end="")
     return 0
 
@@ -110,29 +111,32 @@ def _run(points: Sequence[CurvePoint], options: argparse.Namespace) -> None:
     if not pending_points:  # otherwise the report of an earlier run stays until the next point is done
         _publish(scores_by_point, options)
 
-    def finish(run: PointRun, cost: ChainCost) -> None:
-        run.finish(cost)
-        scores_by_point[run.point] = read_scores(_scores(options), run.point, _keys(run.point))
-        progress.advance(planned_seconds[run.point])
+    def publish(rest: Rest) -> None:
+        rest.wait()
+        point = rest.run.point
+        scores_by_point[point] = read_scores(_scores(options), point, _keys(point))
+        progress.advance(planned_seconds[point])
         progress.report()
         _publish(scores_by_point, options)
 
-    start_time, begun_seconds, later_points = time.monotonic(), 0, []
-    end_of_run_before: Future[None] | None = None
-    with ThreadPoolExecutor(max_workers=1) as beside_next_chain:
+    pace, later_points = Pace(options.hours), []
+    rest: Rest | None = None  # of the run before
+    try:
         for point in pending_points:
-            elapsed = time.monotonic() - start_time
-            if not fits(point, options.hours, elapsed=elapsed, planned=begun_seconds):
+            if not pace.fits(point):
                 later_points.append(point)
                 continue
             run = _point_run(point, scores_by_point[point], options)
             cost = run.run_chain()
-            if end_of_run_before:
-                end_of_run_before.result()
-            end_of_run_before = beside_next_chain.submit(finish, run, cost)
-            begun_seconds += planned_seconds[point]
-        if end_of_run_before:
-            end_of_run_before.result()
+            if rest:
+                publish(rest)
+            rest = Rest(run, cost)
+            pace.add(point)
+        if rest:
+            publish(rest)
+    finally:
+        if rest:
+            rest.stop()
     if later_points:
         log.info(
             "%d of %d runs are left: at this machine's pace they do not end within %g hours. Run again to continue.",

@@ -12,7 +12,6 @@ from nest_model.options import FineTuningOptions
 from schemas.errors import NestError
 
 MAX_CONCURRENT = 2  # as many as steps of a run
-LOWEST_PRIORITY = ("nice", "-n", "19")  # it uses what the chain of the next run leaves idle
 
 
 def predictions_path(folder: Path, key: str, cohort: str) -> Path:
@@ -63,7 +62,7 @@ def _finetune(point: CurvePoint, folder: Path, cohort: str, extra_flags: dict[st
     arguments = flags(run_flags | recipe_flags | paths | extra_flags)
     command = [sys.executable, "-P", "-m", "nest_model", "finetune", *arguments]
     process = subprocess.run(
-        [*LOWEST_PRIORITY, *command, "--die-with-parent"],
+        [*command, "--die-with-parent"],
         cwd=ROOT,
         env=environment(point, folder),
         stdin=subprocess.DEVNULL,

@@ -114,8 +114,8 @@ def _runs(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> s
             _join([_seconds(run) for run in row["runs"]]) if row else "–",
         ]
     note = (
-        "\nWith the outcome: rows of mortality / long stay / readmission. Seconds: of runs that were not interrupted; "
-        "the load does not hold what began at the same time."
+        "\nWith the outcome: rows of mortality / long stay / readmission. Seconds: of runs that were not interrupted, "
+        "also where other runs or other work shared the machine; the load is that before them."
     )
     machines = _names_with_sizes({row["size"]: row["machines"] for row in report["rows"]})
     return _table(heads, cells) + f"{note}{f' Made on {machines}.' if machines else ''}\n"

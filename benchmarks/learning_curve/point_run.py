@@ -1,18 +1,26 @@
-"""The run of one point in two parts: the chain, and then what can share the machine with the next point's chain.
+"""The run of one point in two parts: the chain, and the rest, which shares the machine with the next point's chain.
 
-Of two cores the chain uses 78 % (2,000 patients), least while NEST is pretrained.
+With 2,000 patients a chain keeps two cores 78 % busy, and less while NEST is pretrained.
 """
 
+import multiprocessing
+import os
 import shutil
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from benchmarks.learning_curve import chain, fresh
 from benchmarks.learning_curve.schedule import CurvePoint
 from benchmarks.learning_curve.scores import write_scores
 from benchmarks.pipelines.measure import Machine
+from nest_model.training.stop import die_with_parent
+from schemas.errors import NestError
+
+_LOWEST_PRIORITY = 19
 
 
 @dataclass(frozen=True)
@@ -59,3 +67,44 @@ class PointRun:
         )
         if not self.keep:
             shutil.rmtree(self.folder)
+
+
+class Rest:
+    """The second part of a run, in a process of the lowest priority."""
+
+    def __init__(self, run: PointRun, cost: ChainCost) -> None:
+        self.run = run
+        # a fresh process: a forked one would have the locks and loaded libraries of this
+        self._process: BaseProcess = multiprocessing.get_context("spawn").Process(
+            target=_finish, args=(run, cost)
+        )
+        self._process.start()
+
+    def wait(self) -> None:
+        """Wait for the end.
+
+        Raises:
+            NestError: a training failed or was stopped; its saved state is kept.
+        """
+        self._process.join()
+        if self._process.exitcode:
+            raise NestError(
+                f"{self.run.point.words}: NEST without pretraining was not trained, or not scored; see the output "
+                f"above. Run again to continue in {self.run.folder}."
+            )
+
+    def stop(self) -> None:
+        """End the process and its trainings, whose saved state is kept; nothing happens if it has ended."""
+        self._process.terminate()
+        self._process.join()
+
+
+def _finish(run: PointRun, cost: ChainCost) -> None:
+    die_with_parent()
+    os.nice(_LOWEST_PRIORITY)
+    try:
+        run.finish(cost)
+    except (NestError, OSError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -22,7 +22,7 @@ def page(report: Mapping[str, Any]) -> str:
     parts = [
         ABOUT,
         f"{report['train_patients']:,} {'synthetic ' * report['synthetic']}training patients. Seeds of the "
-        f"fine-tuning: {', '.join(map(str, report['seeds']))}. Made on {report['machine']}.\n",
+        f"fine-tuning: {', '.join(map(str, report['seeds']))}.\n",
         "## Tasks\n",
         markdown_table([_task_cells(row) for row in rows]) + "\n",
         "## Pretraining, on validation patients\n",
@@ -59,9 +59,9 @@ def _validation_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         *(
             {
                 "variant": words,
-                "MLM": _rounded(guesses[f"mlm_{name}"]),
-                "MSM below its constant guess": _rounded(guesses["msm_constant"] - guesses[f"msm_{name}"]),
-                "set prediction": _rounded(guesses[f"ndcg_at_10_{name}"]),
+                "MLM": _number(guesses[f"mlm_{name}"]),
+                "MSM below its constant guess": _number(guesses["msm_constant"] - guesses[f"msm_{name}"]),
+                "set prediction": _number(guesses[f"ndcg_at_10_{name}"]),
             }
             for name, words in {
                 "constant": "constant guess",
@@ -73,13 +73,13 @@ def _validation_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 def _validation_cells(words: str, values: Mapping[str, float]) -> dict[str, str]:
     gains = {
-        "MLM": (_rounded(values["mlm"]), values["mlm_constant"] - values["mlm"]),
+        "MLM": (_number(values["mlm"]), values["mlm_constant"] - values["mlm"]),
         "MSM below its constant guess": (
-            _rounded(values["msm_constant"] - values["msm"]),
+            _number(values["msm_constant"] - values["msm"]),
             values["msm_constant"] - values["msm"],
         ),
         "set prediction": (
-            _rounded(values["ndcg_at_10"]),
+            _number(values["ndcg_at_10"]),
             values["ndcg_at_10"] - values["ndcg_at_10_constant"],
         ),
     }
@@ -88,5 +88,5 @@ def _validation_cells(words: str, values: Mapping[str, float]) -> dict[str, str]
     }
 
 
-def _rounded(value: float) -> str:
-    return f"{value:.3f}"
+def _number(value: float) -> str:
+    return interval({"value": value, "low": None, "high": None})

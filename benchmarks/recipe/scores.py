@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.recipe.trainings import COHORTS, METRICS, Trainings
+from benchmarks.recipe.trainings import COHORTS, Trainings
 from benchmarks.recipe.variants import RECIPE, Variant
 from nest_model.data.predictions import Predictions
 from nest_model.evaluation.bootstrap import Resamples
-from nest_model.evaluation.metrics import Score, combine, score
+from nest_model.evaluation.metrics import Score, combine, mean_over, score
 from nest_model.report.tasks import read_all_seeds, title_of
+from schemas.errors import InputError
 
 SPLITS = ("test", "val")
 
@@ -56,7 +57,7 @@ def _predictions(trainings: Trainings, variant: Variant, cohort: str, split: str
 
 
 def _mean(scores: Mapping[str, Score]) -> Score:
-    return combine(list(scores.values()), lambda values: np.mean(values, axis=0))
+    return mean_over(list(scores.values()))
 
 
 def _difference(values: Sequence[Any]) -> Any:
@@ -65,9 +66,18 @@ def _difference(values: Sequence[Any]) -> Any:
 
 
 def _validation(trainings: Trainings, variant: Variant) -> dict[str, float]:
-    """Return the pretraining's losses in nats and NDCG@10 of its lists, on validation patients, beside the guesses."""
-    metrics = json.loads((trainings.pretrained(variant) / METRICS).read_text())
+    """Return the pretraining's losses in nats and NDCG@10 of its lists, on validation patients, beside the guesses.
+
+    Raises:
+        InputError: there are too few validation patients for the guesses.
+    """
+    metrics = json.loads((trainings.pretraining(variant).model / "metrics.json").read_text())
     values, guesses = metrics["validation"], metrics["yardsticks"]
+    if not guesses:
+        raise InputError(
+            f"{trainings.layout.root}: too few validation patients to judge a pretraining by; take the tables of more "
+            "patients."
+        )
     return {
         "mlm": values["val_mlm"],
         "mlm_constant": guesses["val_mlm"]["constant"],

@@ -1,25 +1,56 @@
-"""Pretrains and fine-tunes the variants; finished trainings are skipped, stopped ones resumed."""
+"""The trainings of the variants: where each is kept, which are still to be made, and their commands."""
 
 import hashlib
 import json
-import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from assets.models.common import finetuning_code, flags, pretraining_code
 from benchmarks.recipe.variants import Variant
 from nest_model.report.data import is_synthetic
-from nest_model.training.seeds import model_of_seed, predictions_of_seed
-from schemas.errors import InputError, NestError
+from schemas.errors import InputError
 from schemas.io.hashing import file_sha256
 from schemas.layout import Layout
 
-ROOT = Path(__file__).parents[2]
 COHORTS = ("mimic_mortality", "mimic_long_stay", "mimic_readmission")
-METRICS = "metrics.json"  # a training writes it last
+
+
+@dataclass(frozen=True)
+class Training:
+    """One pretraining, or one fine-tuning with one seed."""
+
+    words: str
+    model: Path  # its folder
+    arguments: Sequence[str]  # of the command
+
+    @property
+    def command(self) -> list[str]:
+        """The command, which ends with the process that starts it and resumes from its last saved state."""
+        return [sys.executable, "-P", "-m", "nest_model", *self.arguments, "--die-with-parent"]
+
+    @property
+    def messages(self) -> Path:
+        """The file that the command's output is written to."""
+        return self.model.parent / "messages.log"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the training has ended with a model."""
+        return (self.model / "metrics.json").exists()
+
+    def refuse_without_a_model(self) -> None:
+        """Refuse what cannot be learnt from the tables, however often it is tried.
+
+        Raises:
+            InputError: the training has ended so.
+        """
+        if (self.model / "not_trainable.json").exists():
+            raise InputError(
+                f"{self.words}: too few patients have the outcome, or have it not, to train on; take the tables of "
+                "more patients."
+            )
 
 
 @dataclass(frozen=True)
@@ -40,100 +71,76 @@ class Trainings:
         absent_files = [str(table) for table in tables if not table.exists()]
         if absent_files or not self._shards:
             raise InputError(
-                f"{self.layout.root}: {', '.join(absent_files) or 'the shards'} not found; run `make mimic_full` there "
-                "first."
+                f"{self.layout.root}: {', '.join(absent_files) or 'the shards'} not found; make them by "
+                "`make mimic_full`, or name another folder by --data."
             )
 
-    def pretrained(self, variant: Variant) -> Path:
-        """Return the folder of a variant's pretrained model."""
-        return self.work / self._pretraining_key(variant)[:16] / "model"
+    def pretraining(self, variant: Variant) -> Training:
+        """Return the pretraining of a variant; it is another variant's too where both pretrain alike."""
+        folder, key = self._pretraining_folder(variant)
+        options = variant.pretraining_flags | {
+            "subjects": self.layout.subjects,
+            "vocab": self.layout.vocab,
+            "seqset": self.layout.seqset,
+            "out": folder / "model",
+            "key": key,
+            "threads": 2,  # as in `mimic_full`: another number rounds otherwise
+        }
+        return Training(variant.words, folder / "model", ["pretrain", *flags(options | self._about_data)])
+
+    def finetuning(self, variant: Variant, cohort: str, seed: int) -> Training:
+        """Return the fine-tuning of a variant on a cohort with a seed."""
+        folder, key = self._finetuning_folder(variant, cohort, seed)
+        options = variant.finetuning_flags | {
+            "pretrained": self.pretraining(variant).model,
+            "labels": self.layout.labels(cohort),
+            "seqset": self.layout.seqset,
+            "out": folder / "model",
+            "predictions": folder / "predictions.parquet",
+            "seed": seed,
+            "key": key,
+            "threads": 1,
+        }
+        words = f"{variant.words}: {cohort}, seed {seed}"
+        return Training(words, folder / "model", ["finetune", *flags(options | self._about_data)])
 
     def predictions(self, variant: Variant, cohort: str) -> dict[int, Path]:
         """Return by seed the file of a variant's predictions."""
-        first_seed, *further_seeds = self.seeds
-        file = self._task(variant, cohort) / "predictions.parquet"
-        return {first_seed: file} | {seed: predictions_of_seed(file, seed) for seed in further_seeds}
+        return {
+            seed: self.finetuning(variant, cohort, seed).model.parent / "predictions.parquet"
+            for seed in self.seeds
+        }
+
+    def of(self, variant: Variant) -> Iterator[Training]:
+        """Yield the trainings of a variant, the pretraining first."""
+        yield self.pretraining(variant)
+        for cohort in COHORTS:
+            for seed in self.seeds:
+                yield self.finetuning(variant, cohort, seed)
 
     def is_done(self, variant: Variant) -> bool:
-        """Return whether every training of a variant has ended."""
-        models = [
-            model if seed == self.seeds[0] else model_of_seed(model, seed)
-            for cohort in COHORTS
-            for model in [self._task(variant, cohort) / "model"]
-            for seed in self.seeds
-        ]
-        return all((model / METRICS).exists() for model in [self.pretrained(variant), *models])
+        """Return whether every training of a variant has ended with a model."""
+        return all(training.is_done for training in self.of(variant))
 
-    def pretrain(self, variant: Variant) -> None:
-        """Pretrain a variant, unless this has been done for it or for one with the same pretraining.
-
-        Raises:
-            NestError: the training failed or was stopped; its saved state is kept.
-        """
-        model = self.pretrained(variant)
-        if not (model / METRICS).exists():
-            options = variant.pretraining_flags | {
-                "subjects": self.layout.subjects,
-                "vocab": self.layout.vocab,
-                "out": model,
-                "key": self._pretraining_key(variant),
-                "threads": 2,  # as in `mimic_full`: another number rounds otherwise
-            }
-            self._run("pretrain", options, variant, model)
-
-    def finetune(self, variant: Variant, cohort: str) -> None:
-        """Fine-tune a pretrained variant on a cohort with every seed.
-
-        Raises:
-            NestError: a training failed or was stopped; its saved state is kept.
-        """
-        folder = self._task(variant, cohort)
-        options = variant.finetuning_flags | {
-            "pretrained": self.pretrained(variant),
-            "labels": self.layout.labels(cohort),
-            "out": folder / "model",
-            "predictions": folder / "predictions.parquet",
-            "seeds": ",".join(map(str, self.seeds)),
-            "key": self._finetuning_key(variant),
-            "threads": 1,
-        }
-        self._run("finetune", options, variant, folder / "model")
-
-    def _run(self, command: str, options: dict[str, Any], variant: Variant, model: Path) -> None:
-        about_data = {"synthetic": True} if is_synthetic(self.layout) else {}
-        arguments = flags(options | about_data | {"seqset": self.layout.seqset})
-        model.mkdir(parents=True, exist_ok=True)
-        with (model.parent / "messages.log").open("a") as log:
-            process = subprocess.run(
-                [sys.executable, "-P", "-m", "nest_model", command, *arguments, "--die-with-parent"],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        # a training that is stopped by a signal ends with 0
-        if process.returncode or not (model / METRICS).exists():
-            raise NestError(
-                f"{variant.words}: a training failed or was stopped; see {log.name}. Run again to continue."
-            )
-
-    def _task(self, variant: Variant, cohort: str) -> Path:
-        return self.pretrained(variant).parent / self._finetuning_key(variant)[:16] / cohort
-
-    def _pretraining_key(self, variant: Variant) -> str:
+    def _pretraining_folder(self, variant: Variant) -> tuple[Path, str]:
         data = [file_sha256(file) for file in [*self._shards, self.layout.vocab, self.layout.subjects]]
-        return _sha256([pretraining_code("nest"), variant.pretraining_flags, data])
+        key = _sha256(pretraining_code("nest"), variant.pretraining_flags, data)
+        return self.work / key[:16], key
 
-    def _finetuning_key(self, variant: Variant) -> str:
-        labels = [file_sha256(self.layout.labels(cohort)) for cohort in COHORTS]
-        return _sha256(
-            [finetuning_code("nest"), variant.finetuning_flags, labels, self._pretraining_key(variant)]
-        )
+    def _finetuning_folder(self, variant: Variant, cohort: str, seed: int) -> tuple[Path, str]:
+        folder, pretraining_key = self._pretraining_folder(variant)
+        labels = file_sha256(self.layout.labels(cohort))
+        key = _sha256(finetuning_code("nest"), variant.finetuning_flags, labels, pretraining_key)
+        return folder / key[:16] / f"seed_{seed}", key
+
+    @property
+    def _about_data(self) -> dict[str, bool]:
+        return {"synthetic": True} if is_synthetic(self.layout) else {}
 
     @property
     def _shards(self) -> list[Path]:
         return sorted(self.layout.seqset.glob("*.parquet"))
 
 
-def _sha256(content: Any) -> str:
+def _sha256(*content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -2,11 +2,10 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,8 +16,17 @@ from benchmarks.learning_curve.__main__ import main
 from benchmarks.learning_curve.curve import curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
-from benchmarks.learning_curve.point_run import ChainCost, PointRun
-from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, expected_seconds, fits, plan
+from benchmarks.learning_curve.point_run import ChainCost, PointRun, Rest
+from benchmarks.learning_curve.schedule import (
+    CHAIN_SHARE,
+    HOURS,
+    SEEDS,
+    SIZES,
+    CurvePoint,
+    Pace,
+    expected_seconds,
+    plan,
+)
 from benchmarks.learning_curve.scores import SPLIT, CurveScores, TaskScore, path_of, read_scores
 from benchmarks.pipelines.measure import Machine
 from nest_model.data.predictions import read_predictions
@@ -66,11 +74,6 @@ def store(folder: Path, point: CurvePoint, scores: CurveScores) -> Path:
     return path
 
 
-def store_fake_scores(run: PointRun, _cost: ChainCost) -> None:
-    for model, key in run.keys.items():
-        store(run.scores_folder, run.point, fake_scores(run.point, model, key=key))
-
-
 def test_plan_runs_every_size_with_a_seed_before_the_next_seed():
     points = plan([1_000, 500], [7, 8], hours=10)
     assert points == [CurvePoint(500, 7), CurvePoint(1_000, 7), CurvePoint(500, 8), CurvePoint(1_000, 8)]
@@ -96,78 +99,151 @@ def test_docs_show_the_default_plan():
         assert f"| {size:,} | {expected_seconds(size) / 60:.0f} | {seeds} |" in docs
 
 
-def test_pace_of_a_resumed_run_is_not_that_of_a_faster_machine():
-    point = CurvePoint(20_000, 42)
-    hours = expected_seconds(point.size) / 3600
-    assert fits(point, hours, elapsed=0, planned=0)
-    assert not fits(point, hours, elapsed=30, planned=3_000)
-    assert fits(point, 2.1 * hours, elapsed=30, planned=15)
-    assert not fits(point, 1.9 * hours, elapsed=30, planned=15)
+class Clock:
+    """Seconds that pass only when a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 0.0
+        monkeypatch.setattr(
+            "benchmarks.learning_curve.schedule.time", SimpleNamespace(monotonic=lambda: self.seconds)
+        )
 
 
-def test_run_that_would_not_end_within_the_hours_is_left(tmp_path, monkeypatch: pytest.MonkeyPatch, caplog):
-    """On a slow machine, where a run takes 2,000 s for some 300, the second of five does not fit into an hour."""
-    seconds, seeds = [0.0], []
+@pytest.mark.parametrize(
+    ("elapsed_share", "hours", "fits"),
+    [
+        (0.1, 2.01, True),  # resumed: says nothing of the pace
+        (0.1, 1.35, False),
+        (1.0, 2.01, True),  # as expected: 0.7 gone, 0.3 of the rest and a whole run to come
+        (1.0, 1.99, False),
+        (2.0, 4.01, True),  # twice as slow
+        (2.0, 3.99, False),
+    ],
+)
+def test_pace_is_that_of_the_runs_so_far(
+    monkeypatch: pytest.MonkeyPatch, elapsed_share: float, hours: float, fits: bool
+):
+    """After the chain of one run; the seconds are shares of what it was expected to take, the hours of a run's."""
+    clock, point = Clock(monkeypatch), CurvePoint(20_000, 42)
+    run_seconds = expected_seconds(point.size)
+    pace = Pace(hours * run_seconds / 3600)
+    assert pace.fits(point)
+    clock.seconds = elapsed_share * CHAIN_SHARE * run_seconds
+    pace.add(point)
+    assert pace.fits(point) == fits
+
+
+class FakeRest:
+    """Stands in for the process of a run's second part, and lists what happened."""
+
+    events: ClassVar[list[str]] = []
+    failing_seeds: ClassVar[set[int]] = set()
+
+    def __init__(self, run: PointRun, _cost: ChainCost) -> None:
+        self.run = run
+        self.events.append(f"rest of {run.point.seed} begins")
+
+    def wait(self) -> None:
+        if self.run.point.seed in self.failing_seeds:
+            raise NestError("a training failed.")
+        for model, key in self.run.keys.items():
+            store(self.run.scores_folder, self.run.point, fake_scores(self.run.point, model, key=key))
+        self.events.append(f"rest of {self.run.point.seed} ends")
+
+    def stop(self) -> None:
+        self.events.append(f"rest of {self.run.point.seed} is over")
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replace both parts of a run; return the list of what happens."""
+    monkeypatch.setattr(FakeRest, "events", [])
+    monkeypatch.setattr(FakeRest, "failing_seeds", set())
+
+    def chain_of(run: PointRun) -> ChainCost:
+        FakeRest.events.append(f"chain of {run.point.seed}")
+        return ChainCost(1, MACHINE)
+
+    monkeypatch.setattr(PointRun, "run_chain", chain_of)
+    monkeypatch.setattr("benchmarks.learning_curve.__main__.Rest", FakeRest)
+    return FakeRest.events
+
+
+def run_500(folder: Path, *flags: str) -> int:
+    return main(["--sizes", "500", "--work", str(folder / "work"), "--out", str(folder / "out"), *flags])
+
+
+def test_run_that_would_not_end_within_the_hours_is_left(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, caplog, events
+):
+    """On a slow machine, where a chain takes 2,000 s for some 230, the second of five does not fit into an hour."""
+    clock = Clock(monkeypatch)
 
     def slow_chain(run: PointRun) -> ChainCost:
-        seeds.append(run.point.seed)
-        seconds[0] += 2_000
+        events.append(f"chain of {run.point.seed}")
+        clock.seconds += 2_000
         return ChainCost(2_000, MACHINE)
 
     monkeypatch.setattr(PointRun, "run_chain", slow_chain)
-    monkeypatch.setattr(PointRun, "finish", store_fake_scores)
-    monkeypatch.setattr(
-        "benchmarks.learning_curve.__main__.time", SimpleNamespace(monotonic=lambda: seconds[0])
-    )
     caplog.set_level("INFO")
-    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
-    assert main(["--sizes", "500", "--hours", "1", *folders]) == 0
-    assert seeds == [42]
+    assert run_500(tmp_path, "--hours", "1") == 0
     assert "4 of 5 runs are left: at this machine's pace they do not end within 1 hours." in caplog.text
-    assert main(["--sizes", "500", "--hours", "1", *folders]) == 0
-    assert seeds == [42, 123]
+    assert run_500(tmp_path, "--hours", "1") == 0
+    assert [event for event in events if event.startswith("chain")] == ["chain of 42", "chain of 123"]
 
 
-def test_run_ends_beside_the_chain_of_the_next(tmp_path, monkeypatch: pytest.MonkeyPatch):
-    """The end of a run waits for the next chain to begin, and the chain after that for this end."""
-    began = {seed: threading.Event() for seed in (42, 123, 456)}
-    ended = []
-
-    def short_chain(run: PointRun) -> ChainCost:
-        began[run.point.seed].set()
-        return ChainCost(1, MACHINE)
-
-    def end_beside_next(run: PointRun, cost: ChainCost) -> None:
-        if run.point.seed == 42:
-            assert began[123].wait(60)
-            assert not began[456].is_set()
-        ended.append(run.point.seed)
-        store_fake_scores(run, cost)
-
-    monkeypatch.setattr(PointRun, "run_chain", short_chain)
-    monkeypatch.setattr(PointRun, "finish", end_beside_next)
-    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
-    assert main(["--sizes", "500", "--seeds", "42", "123", "456", *folders]) == 0
-    assert ended == [42, 123, 456]
+def test_rest_of_a_run_is_beside_the_chain_of_the_next(tmp_path, events):
+    assert run_500(tmp_path, "--seeds", "42", "123", "456") == 0
+    assert events == [
+        "chain of 42",
+        "rest of 42 begins",
+        "chain of 123",
+        "rest of 42 ends",
+        "rest of 123 begins",
+        "chain of 456",
+        "rest of 123 ends",
+        "rest of 456 begins",
+        "rest of 456 ends",
+        "rest of 456 is over",
+    ]
 
 
-def test_failed_end_of_a_run_stops_the_curve(tmp_path, monkeypatch: pytest.MonkeyPatch, capsys):
-    """The next run, which has begun, is still carried through; the one after it is not begun."""
-    seeds = []
-
-    def short_chain(run: PointRun) -> ChainCost:
-        seeds.append(run.point.seed)
-        return ChainCost(1, MACHINE)
-
-    def failure(_run: PointRun, _cost: ChainCost) -> None:
-        raise NestError("a training failed.")
-
-    monkeypatch.setattr(PointRun, "run_chain", short_chain)
-    monkeypatch.setattr(PointRun, "finish", failure)
-    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
-    assert main(["--sizes", "500", *folders]) == 2
-    assert seeds == [42, 123]
+def test_failed_rest_of_a_run_stops_the_curve(tmp_path, events, capsys):
+    """The chain beside it has ended and is kept; the run after that is not begun."""
+    FakeRest.failing_seeds.add(42)
+    assert run_500(tmp_path) == 2
+    assert events == ["chain of 42", "rest of 42 begins", "chain of 123", "rest of 42 is over"]
     assert capsys.readouterr().err == "error: a training failed.\n"
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"), [(NestError("the run failed."), 2), (KeyboardInterrupt(), 130)]
+)
+def test_chain_that_fails_or_is_interrupted_stops_the_rest_beside_it(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, events, failure: BaseException, status: int
+):
+    def fails_later(run: PointRun) -> ChainCost:
+        if run.point.seed == 123:
+            raise failure
+        return ChainCost(1, MACHINE)
+
+    monkeypatch.setattr(PointRun, "run_chain", fails_later)
+    assert run_500(tmp_path) == status
+    assert events == ["rest of 42 begins", "rest of 42 is over"]
+
+
+@pytest.mark.parametrize("ends_with", ["an error", "a stop"])
+def test_process_of_the_rest_of_a_run(tmp_path, ends_with: str, capfd):
+    """A real process: its error is one line, and it ends when it is stopped."""
+    run = PointRun(CurvePoint(500, 42), {"nest": "key"}, tmp_path / "run", tmp_path / "scores", False)
+    rest = Rest(run, ChainCost(None, MACHINE))
+    if ends_with == "a stop":
+        rest.stop()
+    with pytest.raises(NestError, match=r"500 patients, seed 42: .* Run again to continue in "):
+        rest.wait()
+    output = capfd.readouterr().err
+    assert "Traceback" not in output
+    assert output.startswith("error: ") == (ends_with == "an error")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,9 @@
 import json
+import os
 import re
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +13,10 @@ import pytest
 from assets.models.common import flags
 from benchmarks.recipe.__main__ import main
 from benchmarks.recipe.page import page
-from benchmarks.recipe.trainings import COHORTS, Trainings
-from benchmarks.recipe.variants import RECIPE, VARIANTS, Variant
+from benchmarks.recipe.trainings import COHORTS, Training
+from benchmarks.recipe.variants import VARIANTS, Variant
 from nest_model.commands.parser import parser
 from nest_model.options import FineTuningOptions, PretrainingOptions
-from nest_model.training.seeds import model_of_seed, predictions_of_seed
-from schemas.errors import NestError
 from schemas.layout import Layout
 from tests.support.factories.predictions import write_predictions
 
@@ -45,37 +47,47 @@ def data(tmp_path) -> Path:
 
 
 class FakeTrainings:
-    """Stands in for the commands: writes predictions as far apart as SIGNALS says, and lists what was trained."""
+    """Shell commands in place of the trainings: they write predictions as far apart as SIGNALS says, or do not."""
 
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, str]] = []
-        self.failing = ""  # name of the variant whose fine-tuning fails
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.calls: list[tuple[str, str]] = []  # kind of training, name of the variant
+        self.instead: dict[str, str] = {}  # by name of a variant: what its fine-tunings do instead
+        folder.mkdir()
+        (folder / "pretrain.json").write_text(json.dumps(VALIDATION))
+        (folder / "finetune.json").write_text("{}")
+        for name, signal_strength in SIGNALS.items():
+            for seed in (*SEEDS, 7):
+                write_scores(self.predictions(name, seed), signal_strength, seed)
 
-    def run(
-        self, trainings: Trainings, command: str, options: dict[str, Any], variant: Variant, model: Path
-    ) -> None:
-        self.calls.append((command, variant.name))
-        if command == "pretrain":
-            model.mkdir(parents=True)
-            (model / "metrics.json").write_text(json.dumps(VALIDATION))
-            return
-        if variant.name == self.failing:
-            raise NestError(f"{variant.words}: a training failed or was stopped.")
-        for seed in trainings.seeds:
-            is_first = seed == trainings.seeds[0]
-            own_model = model if is_first else model_of_seed(model, seed)
-            file = options["predictions"] if is_first else predictions_of_seed(options["predictions"], seed)
-            own_model.mkdir(parents=True)
-            write_scores(file, SIGNALS[variant.name], seed)
-            (own_model / "metrics.json").write_text("{}")
+    def predictions(self, name: str, seed: int | str) -> Path:
+        return self.folder / f"{name}_{seed}.parquet"
+
+    def command(self, training: Training) -> list[str]:
+        kind, *arguments = training.arguments
+        name = next(one.name for one in VARIANTS if training.words.split(": ")[0] == one.words)
+        self.calls.append((kind, name))
+        values = dict(zip(arguments[::2], arguments[1::2], strict=True))
+        metrics = f"cp {self.folder / kind}.json {values['--out']}/metrics.json"
+        if kind == "pretrain":
+            return shell(f"mkdir -p {values['--out']}", metrics)
+        source = self.predictions(name, values["--seed"])
+        usual = [f"mkdir -p {values['--out']}", f"cp {source} {values['--predictions']}", metrics]
+        return (
+            shell(self.instead[name].format(out=values["--out"])) if name in self.instead else shell(*usual)
+        )
 
 
-def write_scores(file: Path, signal: float, seed: int) -> None:
+def shell(*commands: str) -> list[str]:
+    return ["sh", "-c", " && ".join(commands)]
+
+
+def write_scores(file: Path, signal_strength: float, seed: int) -> None:
     """Write 200 rows of test and of validation patients; all variants of a seed have the same noise."""
     rows = np.arange(400)
     label = rows % 4 == 0
     noise = np.random.default_rng(seed).normal(size=len(rows))
-    probability = 1 / (1 + np.exp(-(signal * label + noise)))
+    probability = 1 / (1 + np.exp(-(signal_strength * label + noise)))
     write_predictions(
         file,
         subject_id=rows,
@@ -87,23 +99,23 @@ def write_scores(file: Path, signal: float, seed: int) -> None:
 
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> FakeTrainings:
-    fake = FakeTrainings()
-    monkeypatch.setattr(Trainings, "_run", lambda self, *arguments: fake.run(self, *arguments))
-    return fake
+def fakes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> FakeTrainings:
+    fakes = FakeTrainings(tmp_path / "fakes")
+    monkeypatch.setattr(Training, "command", property(fakes.command))
+    return fakes
 
 
-def run(data: Path, *variants: str) -> int:
+def run(data: Path, *variants: str, seeds: tuple[int, ...] = SEEDS, workers: int = 1) -> int:
     folders = ("--work", str(data.parents[1] / "work"), "--out", str(data.parents[1] / "out"))
-    seeds = ("--seeds", *map(str, SEEDS))
-    return main(["--data", str(data), *folders, *seeds, "--workers", "1", "--variants", *variants])
+    numbers = ("--seeds", *map(str, seeds), "--workers", str(workers))
+    return main(["--data", str(data), *folders, *numbers, "--variants", *variants])
 
 
 def report_of(data: Path) -> dict[str, Any]:
     return json.loads((data.parents[1] / "out" / "recipe.json").read_text())
 
 
-def test_rows_are_means_over_seeds_and_differences_to_the_recipe(data, trained):
+def test_rows_are_means_over_seeds_and_differences_to_the_recipe(data, fakes):
     assert run(data, "readout", "own_set") == 0
     recipe, readout, own_set = report_of(data)["rows"]
     assert [row["name"] for row in (recipe, readout, own_set)] == ["recipe", "readout", "own_set"]
@@ -120,47 +132,112 @@ def test_rows_are_means_over_seeds_and_differences_to_the_recipe(data, trained):
     assert [row["is_pretrained_anew"] for row in (recipe, readout, own_set)] == [False, False, True]
 
 
-def test_variants_with_the_same_pretraining_share_it_and_nothing_is_trained_twice(data, trained):
-    assert run(data, "readout") == 0
-    assert [call for call in trained.calls if call[0] == "pretrain"] == [("pretrain", "recipe")]
-    trained.calls.clear()
+def test_variants_with_the_same_pretraining_share_it_and_nothing_is_trained_twice(data, fakes):
+    finetunings = len(COHORTS) * len(SEEDS)
+    assert run(data, "readout", workers=3) == 0
+    assert [call for call in fakes.calls if call[0] == "pretrain"] == [("pretrain", "recipe")]
+    assert len(fakes.calls) == 1 + 2 * finetunings
+    fakes.calls.clear()
     assert run(data, "readout", "own_set") == 0
-    assert trained.calls == [("pretrain", "own_set"), *[("finetune", "own_set")] * len(COHORTS)]
-    trained.calls.clear()
+    assert fakes.calls == [("pretrain", "own_set"), *[("finetune", "own_set")] * finetunings]
+    fakes.calls.clear()
     assert run(data, "readout") == 0
-    assert trained.calls == []
+    assert fakes.calls == []
     assert [row["name"] for row in report_of(data)["rows"]] == ["recipe", "readout", "own_set"]
 
 
-def test_changed_labels_are_trained_on_again(data, trained):
+def test_another_seed_is_trained_and_the_others_stay(data, fakes):
     assert run(data, "readout") == 0
-    trained.calls.clear()
+    first_values = [row["mean"]["value"] for row in report_of(data)["rows"]]
+    fakes.calls.clear()
+    assert run(data, "readout", seeds=(7, 42)) == 0
+    assert fakes.calls == [("finetune", "recipe")] * len(COHORTS) + [("finetune", "readout")] * len(COHORTS)
+    assert [row["mean"]["value"] for row in report_of(data)["rows"]] != first_values
+    assert run(data, "readout", seeds=SEEDS[::-1]) == 0
+    assert [row["mean"]["value"] for row in report_of(data)["rows"]] == pytest.approx(first_values)
+
+
+def test_changed_labels_are_trained_on_again(data, fakes):
+    assert run(data, "readout") == 0
+    fakes.calls.clear()
     Layout(data).labels(COHORTS[0]).write_bytes(b"other labels")
     assert run(data, "readout") == 0
-    assert {name for command, name in trained.calls if command == "finetune"} == {"recipe", "readout"}
-    assert "pretrain" not in dict(trained.calls)
+    assert fakes.calls == [("finetune", name) for name in ("recipe", "readout") for _ in SEEDS]
 
 
-def test_failed_variant_ends_the_command_and_the_next_goes_on(data, trained, capsys):
-    trained.failing = "readout"
+@pytest.mark.parametrize(
+    ("instead", "words"),
+    [
+        (
+            "exit 1",
+            "error: the readout `cls`: mimic_mortality, seed 42: the training failed or was stopped; see ",
+        ),
+        ("exit 0", "messages.log. Run again to continue."),  # as one that is stopped by a signal
+        (
+            "mkdir -p {out} && touch {out}/not_trainable.json",
+            "error: the readout `cls`: mimic_mortality, seed 42: too few patients have the outcome, or have it not",
+        ),
+    ],
+)
+def test_failed_training_ends_the_command_and_the_next_goes_on(data, fakes, capsys, instead: str, words: str):
+    fakes.instead["readout"] = instead
     assert run(data, "readout", "own_set") == 2
-    assert "error: the readout `cls`: a training failed or was stopped." in capsys.readouterr().err
-    assert ("finetune", "own_set") not in trained.calls
+    assert words in capsys.readouterr().err
+    assert fakes.calls[-1] == ("finetune", "readout")
     assert [row["name"] for row in report_of(data)["rows"]] == ["recipe"]
-    trained.failing = ""
-    trained.calls.clear()
+    del fakes.instead["readout"]
+    fakes.calls.clear()
+    for file in data.parents[1].glob("work/*/*/*/model/not_trainable.json"):
+        file.unlink()
     assert run(data, "readout") == 0
-    assert trained.calls == [("finetune", "readout")] * len(COHORTS)
+    assert fakes.calls == [("finetune", "readout")] * len(COHORTS) * len(SEEDS)
 
 
-def test_stopped_training_is_an_error(data, tmp_path, monkeypatch: pytest.MonkeyPatch):
-    """A training that is asked to stop ends with 0, and writes no metrics."""
-    monkeypatch.setattr("benchmarks.recipe.trainings.sys.executable", "true")
-    trainings = Trainings(Layout(data), tmp_path / "work", SEEDS)
-    with pytest.raises(
-        NestError, match=r"this recipe: a training failed or was stopped; see .*messages\.log"
-    ):
-        trainings.pretrain(RECIPE)
+def sleeps(folder: Path) -> str:
+    """Return a command that writes its process id into the folder and sleeps."""
+    return f"echo $$ > {folder / 'pid'} && exec sleep 600"
+
+
+def is_running(folder: Path) -> bool:
+    """Return whether the process that wrote its id into the folder is still there."""
+    try:
+        os.kill(int((folder / "pid").read_text()), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_failed_training_stops_what_runs_beside_it(data, fakes, tmp_path):
+    assert run(data, "recipe") == 0
+    fails_later = f"until [ -s {tmp_path / 'pid'} ]; do sleep 0.05; done; exit 1"
+    fakes.instead = {"readout": sleeps(tmp_path), "own_set": fails_later}
+    began = time.monotonic()
+    assert run(data, "readout", "own_set", workers=2) == 2
+    assert time.monotonic() - began < 60
+    assert not is_running(tmp_path)
+
+
+def test_ctrl_c_stops_the_trainings_and_says_how_to_go_on(data, fakes, tmp_path, capsys):
+    assert run(data, "recipe") == 0
+    fakes.instead = {"readout": sleeps(tmp_path)}
+
+    def interrupt() -> None:
+        while not (tmp_path / "pid").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    assert run(data, "readout") == 130
+    thread.join()
+    assert "stopped; run again to continue." in capsys.readouterr().err
+    assert not is_running(tmp_path)
+
+
+def test_too_few_validation_patients_are_one_sentence(data, fakes, capsys):
+    (fakes.folder / "pretrain.json").write_text(json.dumps(VALIDATION | {"yardsticks": {}}))
+    assert run(data, "recipe") == 2
+    assert "too few validation patients to judge a pretraining by" in capsys.readouterr().err
 
 
 def exit_status(command: list[str]) -> int | str | None:
@@ -177,7 +254,10 @@ def exit_status(command: list[str]) -> int | str | None:
         (["--seeds", "42", "42"], "--seeds: give each seed once."),
         (["--seeds", "-1"], "a seed"),
         (["--workers", "0"], "must be a positive whole number"),
-        (["--data", "nowhere"], "not found; run `make mimic_full` there first."),
+        (
+            ["--data", "nowhere"],
+            "not found; make them by `make mimic_full`, or name another folder by --data.",
+        ),
     ],
 )
 def test_invalid_arguments_are_refused(data, tmp_path, capsys, arguments: list[str], words: str):
@@ -185,6 +265,12 @@ def test_invalid_arguments_are_refused(data, tmp_path, capsys, arguments: list[s
     assert exit_status(command) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "w").exists()
+
+
+def test_tables_are_those_of_the_data_folder(tmp_path, monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setenv("NEST_DATA_DIR", str(tmp_path / "elsewhere"))
+    assert main(["--work", str(tmp_path / "w"), "--out", str(tmp_path / "o")]) == 2
+    assert f"error: {tmp_path / 'elsewhere' / 'mimic'}: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
@@ -203,12 +289,13 @@ def test_each_variant_differs_from_every_other():
         (tuple(sorted(one.pretraining_flags.items())), tuple(sorted(one.finetuning_flags.items())))
         for one in VARIANTS
     ]
-    assert len(set(differences)) == len(VARIANTS) == len({one.name for one in VARIANTS})
+    names, words = {one.name for one in VARIANTS}, {one.words for one in VARIANTS}
+    assert len(set(differences)) == len(names) == len(words) == len(VARIANTS)
 
 
-def test_page_marks_what_is_not_better_than_the_constant_guess(data, trained):
+def test_page_marks_what_is_not_better_than_the_constant_guess(data, fakes):
     assert run(data, "own_set") == 0
     text = page(report_of(data))
-    assert "| no own-set term (`own_set_weight` 0) | 4.400 | **-0.010** | 0.410 |" in text
+    assert "| no own-set term (`own_set_weight` 0) | 4.400 | **−0.010** | 0.410 |" in text
     assert "| mixture with the patient's own sets | 6.200 | 0.070 | 0.450 |" in text
     assert re.search(r"\| this recipe \|  \| 0\.\d{3} ± 0\.\d{3} \|", text)
