@@ -10,7 +10,7 @@ from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
-from benchmarks.arguments import count, seed
+from benchmarks.command_line import count, resumable, seed
 from benchmarks.learning_curve import chain
 from benchmarks.learning_curve.curve import ScoresByPoint, curve, not_learnable
 from benchmarks.learning_curve.earlier import CONTRACT, read_report, with_earlier
@@ -30,21 +30,15 @@ NAME = "learning_curve"
 log = logging.getLogger("nest")
 
 
+@resumable
 def main(arguments: list[str] | None = None) -> int:
     """Run the points without scores, update the table and the figure after each, and print the table at the end."""
     options = parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    try:
-        points = plan(options.sizes, options.seeds, options.hours)
-        with sole_writer(options.work):
-            claim(options.work)
-            _run(points, options)
-    except (NestError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; run again to continue.", file=sys.stderr)
-        return 130
+    points = plan(options.sizes, options.seeds, options.hours)
+    with sole_writer(options.work):
+        claim(options.work)
+        _run(points, options)
     print((options.out / f"{NAME}.md").read_text(), end="")
     return 0
 

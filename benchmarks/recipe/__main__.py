@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.arguments import count, seed
+from benchmarks.command_line import count, resumable, seed
 from benchmarks.recipe.page import page
 from benchmarks.recipe.queues import run
 from benchmarks.recipe.scores import results
@@ -28,26 +28,20 @@ CONTRACT = "recipe/1"
 log = logging.getLogger("nest")
 
 
+@resumable
 def main(arguments: list[str] | None = None) -> int:
     """Train the variants, update the tables after each, and print them at the end."""
     options = parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    try:
-        data = options.data or Settings().data_folder / "mimic"
-        trainings = Trainings(Layout(data), options.work, options.seeds)
-        variants = select(options.variants)
-        if len(set(options.seeds)) < len(options.seeds):
-            raise NestError("--seeds: give each seed once.")
-        trainings.require_tables()
-        with sole_writer(options.work):
-            claim(options.work)
-            _train(variants, trainings, options)
-    except (NestError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; run again to continue.", file=sys.stderr)
-        return 130
+    data = options.data or Settings().data_folder / "mimic"
+    trainings = Trainings(Layout(data), options.work, options.seeds)
+    variants = select(options.variants)
+    if len(set(options.seeds)) < len(options.seeds):
+        raise NestError("--seeds: give each seed once.")
+    trainings.require_tables()
+    with sole_writer(options.work):
+        claim(options.work)
+        _train(variants, trainings, options)
     print((options.out / f"{NAME}.md").read_text(), end="")
     return 0
 

@@ -5,7 +5,7 @@ import logging
 import sys
 from typing import get_args
 
-from benchmarks.arguments import count
+from benchmarks.command_line import count
 from benchmarks.results_folder import add_out
 from benchmarks.simulation.encoders import ReadoutRows
 from benchmarks.simulation.presentation import figure, table
