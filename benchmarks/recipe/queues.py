@@ -2,7 +2,8 @@
 
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.recipe.trainings import Training
@@ -15,32 +16,44 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 def run(queues: Sequence[Sequence[Training]], workers: int, on_done: Callable[[Training], None]) -> None:
     """Run every training that is not done, one at a time of a queue and `workers` in all.
 
-    Whatever ends this, it stops the trainings that are running; their saved state is kept.
+    A training in several queues is run once. Whatever ends this, it stops the trainings that are running; their saved
+    state is kept.
 
     Raises:
         InputError: a training cannot be learnt from its tables.
         NestError: a training failed or was stopped.
     """
-    waiting = [[training for training in queue if not training.is_done] for queue in queues]
-    running: list[tuple[Training, list[Training], subprocess.Popen[bytes]]] = []
+    waiting = [deque(queue) for queue in queues]
+    running: dict[int, tuple[Training, subprocess.Popen[bytes]]] = {}  # by the place of its queue
     try:
-        while running or any(waiting):
-            while len(running) < workers and any(waiting):
-                queue = waiting.pop(next(place for place, queue in enumerate(waiting) if queue))
-                running.append((queue[0], queue[1:], _start(queue[0])))
+        while True:
+            while len(running) < workers and (place := _ready(waiting, running)) is not None:
+                training = waiting[place].popleft()
+                running[place] = (training, _start(training))
+            if not running:
+                return
             time.sleep(_SECONDS_BETWEEN_LOOKS)
-            for place in reversed(range(len(running))):
-                training, rest, process = running[place]
+            for place, (training, process) in list(running.items()):
                 if process.poll() is not None:
                     del running[place]
                     _refuse_failed(training, process.returncode)
                     on_done(training)
-                    waiting.insert(0, rest)
     finally:
-        for _, _, process in running:
+        for _, process in running.values():
             process.terminate()
-        for _, _, process in running:
+        for _, process in running.values():
             process.wait()
+
+
+def _ready(waiting: Sequence[deque[Training]], running: Mapping[int, tuple[Training, object]]) -> int | None:
+    """Return the place of the first queue whose next training can start; drop trainings that are done."""
+    models = {training.model for training, _ in running.values()}
+    for place, queue in enumerate(waiting):
+        while queue and queue[0].is_done:
+            queue.popleft()
+        if queue and place not in running and queue[0].model not in models:
+            return place
+    return None
 
 
 def _start(training: Training) -> subprocess.Popen[bytes]:

@@ -13,6 +13,7 @@ import pytest
 from assets.models.common import flags
 from benchmarks.recipe.__main__ import main
 from benchmarks.recipe.page import page
+from benchmarks.recipe.queues import run as run_queues
 from benchmarks.recipe.trainings import COHORTS, Training
 from benchmarks.recipe.variants import VARIANTS, Variant
 from nest_model.commands.parser import parser
@@ -42,7 +43,7 @@ def data(tmp_path) -> Path:
     tables = [layout.vocab, layout.subjects, layout.seqset / "shard-00000.parquet"]
     for file in [*tables, *map(layout.labels, COHORTS)]:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(file.name.encode())
+        file.write_bytes(str(file).encode())
     return layout.root
 
 
@@ -191,6 +192,26 @@ def test_failed_training_ends_the_command_and_the_next_goes_on(data, fakes, caps
         file.unlink()
     assert run(data, "readout") == 0
     assert fakes.calls == [("finetune", "readout")] * len(COHORTS) * len(SEEDS)
+
+
+def test_training_in_two_queues_is_run_once(tmp_path, fakes):
+    def training(name: str, kind: str, *arguments: str) -> Training:
+        model = tmp_path / name / "model"
+        return Training("this recipe: a test", model, [kind, "--out", str(model), *arguments])
+
+    shared = training("shared", "pretrain")
+    queues = [
+        [
+            shared,
+            training(name, "finetune", "--seed", "42", "--predictions", str(tmp_path / name / "p.parquet")),
+        ]
+        for name in ("one", "other")
+    ]
+    done_models = []
+    run_queues(queues, 2, lambda training: done_models.append(training.model.parent.name))
+    assert done_models[0] == "shared"
+    assert sorted(done_models) == ["one", "other", "shared"]
+    assert [kind for kind, _ in fakes.calls] == ["pretrain", "finetune", "finetune"]
 
 
 def sleeps(folder: Path) -> str:
