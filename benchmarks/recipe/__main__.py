@@ -103,6 +103,7 @@ def _publish(trainings: Trainings, options: argparse.Namespace) -> None:
         "train_patients": pretraining["train_patients"],
         "synthetic": is_synthetic(trainings.layout),
         "rows": results(trainings, variants),
+        "not_run": [variant.name for variant in VARIANTS if variant not in variants],
     }
     write_json(options.out / f"{NAME}.json", report)
     write_text(options.out / f"{NAME}.md", page(report))

@@ -11,8 +11,8 @@ ABOUT = """# What each part of the recipe is worth
 Made by `make bench-recipe`: [the recipe](../learning.md#how-the-recipe-differs-from-the-papers) with one
 part taken away, on the same patients. AUROC on test patients, the mean over the seeds of the
 fine-tuning ± their standard deviation, and the mean of the three tasks less the recipe's, on test and on validation
-patients, with 95 % intervals of resampled patients. A variant that is pretrained anew has one pretraining; the row of
-another seed shows what that alone changes. Nothing is chosen here.
+patients, with 95 % intervals of resampled patients. A variant that is pretrained anew has one pretraining; what another
+seed of it changes, about .01, is not in the intervals. Nothing is chosen here.
 """
 
 
@@ -23,6 +23,11 @@ def page(report: Mapping[str, Any]) -> str:
         ABOUT,
         f"{report['train_patients']:,} {'synthetic ' * report['synthetic']}training patients. Seeds of the "
         f"fine-tuning: {', '.join(map(str, report['seeds']))}.\n",
+        *(
+            [f"Variants that were not run: `{'`, `'.join(report['not_run'])}`.\n"]
+            if report["not_run"]
+            else []
+        ),
         "## Tasks\n",
         markdown_table([_task_cells(row) for row in rows]) + "\n",
         "## Pretraining, on validation patients\n",

@@ -38,6 +38,7 @@ from schemas.io.outputs import claim
 from schemas.layout import Layout
 from tests.support.commands import ROOT, environment, run
 from tests.support.kill.kills import processes_writing_to
+from tests.support.learning_md import short
 
 MODELS = list(chain.ASSET_OF_MODEL)
 MACHINE = Machine(cpu="a chip", cores=2, memory_gib=24.0, python="3.11.7", load_1_min=0.25)
@@ -627,15 +628,6 @@ def test_learning_curve_page_matches_the_json():
     report = json.loads((folder / "learning_curve.json").read_text())
     assert page(report, "learning_curve.png") == (folder / "learning_curve.md").read_text()
     assert (folder / "learning_curve.png").stat().st_size > 10_000
-
-
-def short(score: dict[str, float | None], *, sign: str = "", alone: bool = False) -> str:
-    """Return a score as learning.md writes it: `.812 (.804 to .820)`, `.809` alone, or a difference with its sign."""
-    numbers = [
-        f"{score[part]:{sign}z.3f}".replace("0.", ".", 1).replace("-", "−")
-        for part in ("value", "low", "high")
-    ]
-    return numbers[0] if alone else "{} ({} to {})".format(*numbers)
 
 
 @pytest.mark.docs

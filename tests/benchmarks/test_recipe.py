@@ -19,7 +19,9 @@ from benchmarks.recipe.variants import VARIANTS, Variant
 from nest_model.commands.parser import parser
 from nest_model.options import FineTuningOptions, PretrainingOptions
 from schemas.layout import Layout
+from tests.support.commands import ROOT
 from tests.support.factories.predictions import write_predictions
+from tests.support.learning_md import short
 
 SEEDS = (42, 123)
 SIGNALS = {"recipe": 2.0, "readout": 0.5, "own_set": 1.5}
@@ -318,5 +320,29 @@ def test_page_marks_what_is_not_better_than_the_constant_guess(data, fakes):
     assert run(data, "own_set") == 0
     text = page(report_of(data))
     assert "| no own-set term (`own_set_weight` 0) | 4.400 | **−0.010** | 0.410 |" in text
+    assert "Variants that were not run: `readout`, " in text
     assert "| mixture with the patient's own sets | 6.200 | 0.070 | 0.450 |" in text
     assert re.search(r"\| this recipe \|  \| 0\.\d{3} ± 0\.\d{3} \|", text)
+
+
+@pytest.mark.docs
+def test_recipe_page_matches_the_json():
+    folder = ROOT / "docs" / "benchmarks"
+    assert page(json.loads((folder / "recipe.json").read_text())) == (folder / "recipe.md").read_text()
+
+
+@pytest.mark.docs
+def test_learning_md_has_the_rows_of_the_json():
+    docs = (ROOT / "docs" / "learning.md").read_text()
+    recipe, *rows = json.loads((ROOT / "docs" / "benchmarks" / "recipe.json").read_text())["rows"]
+    assert f"| {' | '.join(mean_and_sd(recipe))} | | |" in docs
+    for row in rows:
+        differences = [short(row["less_recipe"][split], sign="+") for split in ("test", "val")]
+        assert f"| {' | '.join([*mean_and_sd(row), *differences])} |" in docs, row["name"]
+
+
+def mean_and_sd(row: dict[str, Any]) -> list[str]:
+    return [
+        f"{short(score, alone=True)} ± {score['sd']:.3f}".replace("0.", ".")
+        for score in row["tasks"].values()
+    ]
