@@ -11,7 +11,7 @@ from benchmarks.command_line import count, resumable, seed
 from benchmarks.recipe.page import page
 from benchmarks.recipe.queues import run
 from benchmarks.recipe.scores import results
-from benchmarks.recipe.trainings import Training, Trainings
+from benchmarks.recipe.trainings import TrainingCommand, Trainings
 from benchmarks.recipe.variants import RECIPE, VARIANTS, Variant, select
 from benchmarks.results_folder import add_out
 from nest_model.report.data import is_synthetic
@@ -78,7 +78,7 @@ def _train(variants: Sequence[Variant], trainings: Trainings, options: argparse.
     }  # variants with the same pretraining have it once
     progress = Progress(None, NAME, len(pending_models), "trainings")
 
-    def report(training: Training) -> None:
+    def report(training: TrainingCommand) -> None:
         log.info("done: %s", training.words)
         progress.advance(1)
         progress.report()

@@ -6,14 +6,16 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.recipe.trainings import Training
+from benchmarks.recipe.trainings import TrainingCommand
 from schemas.errors import NestError
 
 ROOT = Path(__file__).parents[2]
 _SECONDS_BETWEEN_LOOKS = 0.2
 
 
-def run(queues: Sequence[Sequence[Training]], workers: int, on_done: Callable[[Training], None]) -> None:
+def run(
+    queues: Sequence[Sequence[TrainingCommand]], workers: int, on_done: Callable[[TrainingCommand], None]
+) -> None:
     """Run every training that is not done, one at a time of a queue and `workers` in all.
 
     A training in several queues is run once. Whatever ends this, it stops the trainings that are running; their saved
@@ -24,7 +26,7 @@ def run(queues: Sequence[Sequence[Training]], workers: int, on_done: Callable[[T
         NestError: a training failed or was stopped.
     """
     waiting = [deque(queue) for queue in queues]
-    running: dict[int, tuple[Training, subprocess.Popen[bytes]]] = {}  # by the place of its queue
+    running: dict[int, tuple[TrainingCommand, subprocess.Popen[bytes]]] = {}  # by the place of its queue
     try:
         while True:
             while len(running) < workers and (place := _ready(waiting, running)) is not None:
@@ -45,7 +47,9 @@ def run(queues: Sequence[Sequence[Training]], workers: int, on_done: Callable[[T
             process.wait()
 
 
-def _ready(waiting: Sequence[deque[Training]], running: Mapping[int, tuple[Training, object]]) -> int | None:
+def _ready(
+    waiting: Sequence[deque[TrainingCommand]], running: Mapping[int, tuple[TrainingCommand, object]]
+) -> int | None:
     """Return the place of the first queue whose next training can start; drop trainings that are done."""
     models = {training.model for training, _ in running.values()}
     for place, queue in enumerate(waiting):
@@ -56,15 +60,15 @@ def _ready(waiting: Sequence[deque[Training]], running: Mapping[int, tuple[Train
     return None
 
 
-def _start(training: Training) -> subprocess.Popen[bytes]:
+def _start(training: TrainingCommand) -> subprocess.Popen[bytes]:
     training.messages.parent.mkdir(parents=True, exist_ok=True)
     with training.messages.open("ab") as messages:
         return subprocess.Popen(
-            training.command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=messages, stderr=subprocess.STDOUT
+            training.argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=messages, stderr=subprocess.STDOUT
         )
 
 
-def _refuse_failed(training: Training, status: int) -> None:
+def _refuse_failed(training: TrainingCommand, status: int) -> None:
     training.refuse_without_a_model()
     if status or not training.is_done:  # one that is stopped by a signal ends with 0
         raise NestError(

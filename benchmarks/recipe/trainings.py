@@ -18,7 +18,7 @@ COHORTS = ("mimic_mortality", "mimic_long_stay", "mimic_readmission")
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingCommand:
     """One pretraining, or one fine-tuning with one seed."""
 
     words: str
@@ -26,7 +26,7 @@ class Training:
     arguments: Sequence[str]  # of the command
 
     @property
-    def command(self) -> list[str]:
+    def argv(self) -> list[str]:
         """The command, which ends with the process that starts it and resumes from its last saved state."""
         return [sys.executable, "-P", "-m", "nest_model", *self.arguments, "--die-with-parent"]
 
@@ -75,7 +75,7 @@ class Trainings:
                 "`make mimic_full`, or name another folder by --data."
             )
 
-    def pretraining(self, variant: Variant) -> Training:
+    def pretraining(self, variant: Variant) -> TrainingCommand:
         """Return the pretraining of a variant; it is another variant's too where both pretrain alike."""
         folder, key = self._pretraining_folder(variant)
         options = variant.pretraining_flags | {
@@ -86,9 +86,11 @@ class Trainings:
             "key": key,
             "threads": 2,  # as in `mimic_full`: another number rounds otherwise
         }
-        return Training(variant.words, folder / "model", ["pretrain", *flags(options | self._about_data)])
+        return TrainingCommand(
+            variant.words, folder / "model", ["pretrain", *flags(options | self._about_data)]
+        )
 
-    def finetuning(self, variant: Variant, cohort: str, seed: int) -> Training:
+    def finetuning(self, variant: Variant, cohort: str, seed: int) -> TrainingCommand:
         """Return the fine-tuning of a variant on a cohort with a seed."""
         folder, key = self._finetuning_folder(variant, cohort, seed)
         options = variant.finetuning_flags | {
@@ -102,7 +104,7 @@ class Trainings:
             "threads": 1,
         }
         words = f"{variant.words}: {cohort}, seed {seed}"
-        return Training(words, folder / "model", ["finetune", *flags(options | self._about_data)])
+        return TrainingCommand(words, folder / "model", ["finetune", *flags(options | self._about_data)])
 
     def predictions(self, variant: Variant, cohort: str) -> dict[int, Path]:
         """Return by seed the file of a variant's predictions."""
@@ -111,7 +113,7 @@ class Trainings:
             for seed in self.seeds
         }
 
-    def of(self, variant: Variant) -> Iterator[Training]:
+    def of(self, variant: Variant) -> Iterator[TrainingCommand]:
         """Yield the trainings of a variant, the pretraining first."""
         yield self.pretraining(variant)
         for cohort in COHORTS:

@@ -14,7 +14,7 @@ from assets.models.common import flags
 from benchmarks.recipe.__main__ import main
 from benchmarks.recipe.page import page
 from benchmarks.recipe.queues import run as run_queues
-from benchmarks.recipe.trainings import COHORTS, Training
+from benchmarks.recipe.trainings import COHORTS, TrainingCommand
 from benchmarks.recipe.variants import VARIANTS, Variant
 from nest_model.commands.parser import parser
 from nest_model.options import FineTuningOptions, PretrainingOptions
@@ -66,7 +66,7 @@ class FakeTrainings:
     def predictions(self, name: str, seed: int | str) -> Path:
         return self.folder / f"{name}_{seed}.parquet"
 
-    def command(self, training: Training) -> list[str]:
+    def command(self, training: TrainingCommand) -> list[str]:
         kind, *arguments = training.arguments
         name = next(one.name for one in VARIANTS if training.words.split(": ")[0] == one.words)
         self.calls.append((kind, name))
@@ -104,7 +104,8 @@ def write_scores(file: Path, signal_strength: float, seed: int) -> None:
 @pytest.fixture
 def fakes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> FakeTrainings:
     fakes = FakeTrainings(tmp_path / "fakes")
-    monkeypatch.setattr(Training, "command", property(fakes.command))
+    monkeypatch.setattr("benchmarks.recipe.queues._SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(TrainingCommand, "argv", property(fakes.command))
     return fakes
 
 
@@ -197,9 +198,9 @@ def test_failed_training_ends_the_command_and_the_next_goes_on(data, fakes, caps
 
 
 def test_training_in_two_queues_is_run_once(tmp_path, fakes):
-    def training(name: str, kind: str, *arguments: str) -> Training:
+    def training(name: str, kind: str, *arguments: str) -> TrainingCommand:
         model = tmp_path / name / "model"
-        return Training("this recipe: a test", model, [kind, "--out", str(model), *arguments])
+        return TrainingCommand("this recipe: a test", model, [kind, "--out", str(model), *arguments])
 
     shared = training("shared", "pretrain")
     queues = [

@@ -18,6 +18,7 @@ TO_A_PART = ("part", "part_file", "parts[name]", "text", "config", "attrition", 
 DIRECT = {
     "nest_model/training/telemetry.py": "lines are added to a log",
     "assets/runtime/console.py": "lines are added to a log",
+    "benchmarks/recipe/queues.py": "lines are added to a log",
     "benchmarks/pipelines/postgres_server.py": "a server's password, in a folder that goes with it",
     "pipelines/fetch/download.py": "a part that grows over several runs, and its version beside it",
     "pipelines/sources/meds/export.py": "into a folder that `replace_folder` gives",
