@@ -1,10 +1,9 @@
 import json
 import os
 import re
-import signal
-import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -241,19 +240,18 @@ def test_failed_training_stops_what_runs_beside_it(data, fakes, tmp_path):
     assert not is_running(tmp_path)
 
 
-def test_ctrl_c_stops_the_trainings_and_says_how_to_go_on(data, fakes, tmp_path, capsys):
+def test_ctrl_c_stops_the_trainings_and_says_how_to_go_on(
+    data, fakes, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys
+):
     assert run(data, "recipe") == 0
     fakes.instead = {"readout": sleeps(tmp_path)}
 
-    def interrupt() -> None:
-        while not (tmp_path / "pid").exists():
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
+    def interrupted_sleep(_seconds: float) -> None:
+        if (tmp_path / "pid").exists() and (tmp_path / "pid").read_text():
+            raise KeyboardInterrupt
 
-    thread = threading.Thread(target=interrupt, daemon=True)
-    thread.start()
+    monkeypatch.setattr("benchmarks.recipe.queues.time", SimpleNamespace(sleep=interrupted_sleep))
     assert run(data, "readout") == 130
-    thread.join()
     assert "stopped; run again to continue." in capsys.readouterr().err
     assert not is_running(tmp_path)
 
