@@ -11,6 +11,9 @@ from schemas.errors import NestError
 
 ROOT = Path(__file__).parents[2]
 _SECONDS_BETWEEN_LOOKS = 0.2
+_SECONDS_TO_SAVE = (
+    60  # of a training that is asked to stop; one that takes longer goes on from an earlier state
+)
 
 
 def run(
@@ -44,7 +47,11 @@ def run(
         for _, process in running.values():
             process.terminate()
         for _, process in running.values():
-            process.wait()
+            try:
+                process.wait(_SECONDS_TO_SAVE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def _ready(

@@ -104,6 +104,7 @@ def write_scores(file: Path, signal_strength: float, seed: int) -> None:
 def fakes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> FakeTrainings:
     fakes = FakeTrainings(tmp_path / "fakes")
     monkeypatch.setattr("benchmarks.recipe.queues._SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr("benchmarks.recipe.queues._SECONDS_TO_SAVE", 2)
     monkeypatch.setattr(TrainingCommand, "argv", property(fakes.command))
     return fakes
 
@@ -217,8 +218,8 @@ def test_training_in_two_queues_is_run_once(tmp_path, fakes):
 
 
 def sleeps(folder: Path) -> str:
-    """Return a command that writes its process id into the folder and sleeps."""
-    return f"echo $$ > {folder / 'pid'} && exec sleep 600"
+    """Return a command that writes its process id into the folder and sleeps, deaf to SIGTERM."""
+    return f"trap '' TERM; echo $$ > {folder / 'pid'} && exec sleep 600"
 
 
 def is_running(folder: Path) -> bool:
