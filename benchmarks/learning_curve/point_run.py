@@ -95,7 +95,7 @@ class Rest:
 
     def stop(self) -> None:
         """End the process and its trainings, whose saved state is kept; nothing happens if it has ended."""
-        self._process.terminate()
+        self._process.kill()
         self._process.join()
 
 
