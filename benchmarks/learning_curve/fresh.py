@@ -62,9 +62,6 @@ def _finetune(point: CurvePoint, folder: Path, cohort: str, extra_flags: dict[st
     arguments = flags(run_flags | recipe_flags | paths | extra_flags)
     command = [sys.executable, "-P", "-m", "nest_model", "finetune", *arguments]
     process = subprocess.run(
-        [*command, "--die-with-parent"],
-        cwd=ROOT,
-        env=environment(point, folder),
-        stdin=subprocess.DEVNULL,
+        [*command, "--die-with-parent"], cwd=ROOT, env=environment(point, folder), stdin=subprocess.DEVNULL
     )
     return process.returncode
