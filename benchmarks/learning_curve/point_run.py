@@ -1,6 +1,6 @@
 """The run of one point in two parts: the chain, and the rest, which shares the machine with the next point's chain.
 
-With 2,000 patients a chain keeps two cores 78 % busy, and less while NEST is pretrained.
+With 1,000 patients a chain keeps two cores 76 % busy, and less while NEST is pretrained.
 """
 
 import multiprocessing

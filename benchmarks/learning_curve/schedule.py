@@ -11,7 +11,7 @@ SEEDS = (42, 123, 456, 2025, 3407)
 HOURS = 4.0
 
 CHAIN_SHARE = 0.7
-"""The share of a run's seconds that its chain takes: .72 and .73 with 2,000 and 500 patients, without other work."""
+"""The share of a run's seconds that its chain takes: .73, .67 and .72 with 500, 1,000 and 2,000 patients."""
 
 _FIXED_SECONDS, _SECONDS_A_PATIENT = 250.0, 0.15
 
