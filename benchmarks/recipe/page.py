@@ -12,7 +12,7 @@ Made by `make bench-recipe`: [the recipe](../learning.md#how-the-recipe-differs-
 part taken away, on the same patients. AUROC on test patients, the mean over the seeds of the
 fine-tuning ± their standard deviation, and the mean of the three tasks less the recipe's, on test and on validation
 patients, with 95 % intervals of resampled patients. A variant that is pretrained anew has one pretraining; what another
-seed of it changes, about .01, is not in the intervals. Nothing is chosen here.
+seed of it changes, about .01 on test patients, is not in the intervals. Nothing is chosen here.
 """
 
 
@@ -24,7 +24,10 @@ def page(report: Mapping[str, Any]) -> str:
         f"{report['train_patients']:,} {'synthetic ' * report['synthetic']}training patients. Seeds of the "
         f"fine-tuning: {', '.join(map(str, report['seeds']))}.\n",
         *(
-            [f"Variants that were not run: `{'`, `'.join(report['not_run'])}`.\n"]
+            [
+                f"Variants that were not run: `{'`, `'.join(report['not_run'])}`. "
+                "[learning.md](../learning.md#results-on-the-test-split) has earlier runs of them.\n"
+            ]
             if report["not_run"]
             else []
         ),

@@ -128,20 +128,18 @@ def _class_counts(summary: Mapping[str, Any]) -> str:
 def interval(score: Mapping[str, Any], *, with_sign: bool = False) -> str:
     """Format a score as `0.812 (0.780 to 0.845)`, without an interval as the value alone, and None as a dash.
 
-    With several seeds: `0.812 ± 0.004 (0.780 to 0.845)`, with the standard deviation over seeds.
+    With several seeds: `0.812 ± 0.004 (0.780 to 0.845)`, with the standard deviation over seeds. A bound just below 0
+    is `−0.000`, so that its sign tells whether 0 is in the interval.
     """
     if score["value"] is None:
         return "–"
-    value, low, high = (
-        None if score[k] is None else _number(score[k], with_sign) for k in ("value", "low", "high")
-    )
+    sign = "+" if with_sign else ""
+    text = f"{score['value']:{sign}z.3f}"  # z: no minus before 0.000
     if score.get("sd") is not None:
-        value = f"{value} ± {score['sd']:.3f}"
-    return f"{value}" if low is None else f"{value} ({low} to {high})"
-
-
-def _number(value: float, with_sign: bool) -> str:
-    return f"{value:{'+' if with_sign else ''}z.3f}".replace("-", "−")  # z: no minus before 0.000
+        text += f" ± {score['sd']:.3f}"
+    if score["low"] is not None:
+        text += f" ({score['low']:{sign}.3f} to {score['high']:{sign}.3f})"
+    return text.replace("-", "−")
 
 
 def rounded(score: Mapping[str, Any], digits: int = 3, scale: float = 1.0, unit: str = "") -> str:

@@ -38,7 +38,7 @@ from schemas.io.outputs import claim
 from schemas.layout import Layout
 from tests.support.commands import ROOT, environment, run
 from tests.support.kill.kills import processes_writing_to
-from tests.support.learning_md import short
+from tests.support.learning_md import short, without_interval
 
 MODELS = list(chain.ASSET_OF_MODEL)
 MACHINE = Machine(cpu="a chip", cores=2, memory_gib=24.0, python="3.11.7", load_1_min=0.25)
@@ -638,13 +638,14 @@ def test_learning_md_has_the_rows_of_the_json():
         scores = row["models"]
         interval_cells = {model: short(scores[model]) for model in ("nest", "lightgbm")}
         others = ("probe", "without_pretraining", "logistic", "best")
-        cells = interval_cells | {model: short(scores[model], alone=True) for model in others}
+        cells = interval_cells | {model: without_interval(scores[model]) for model in others}
         order = ("nest", "probe", "without_pretraining", "lightgbm", "logistic", "best")
         line = " | ".join(cells[model] for model in order)
         assert f"| {row['size']:,} patients | {len(row['seeds'])} | {line} |" in docs
 
         differences = [
-            short(row["less_lightgbm"][model], sign="+") for model in ("nest", "probe", "without_pretraining")
+            short(row["less_lightgbm"][model], with_sign=True)
+            for model in ("nest", "probe", "without_pretraining")
         ]
         share, low, high = (round(100 * row["gap_closed"][part]) for part in ("value", "low", "high"))
         line = " | ".join([*differences, f"{share} % ({low} to {high})".replace("-", "−")])

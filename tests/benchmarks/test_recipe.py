@@ -20,7 +20,7 @@ from nest_model.options import FineTuningOptions, PretrainingOptions
 from schemas.layout import Layout
 from tests.support.commands import ROOT
 from tests.support.factories.predictions import write_predictions
-from tests.support.learning_md import short
+from tests.support.learning_md import short, without_interval
 
 SEEDS = (42, 123)
 SIGNALS = {"recipe": 2.0, "readout": 0.5, "own_set": 1.5}
@@ -337,12 +337,11 @@ def test_learning_md_has_the_rows_of_the_json():
     recipe, *rows = json.loads((ROOT / "docs" / "benchmarks" / "recipe.json").read_text())["rows"]
     assert f"| {' | '.join(mean_and_sd(recipe))} | | |" in docs
     for row in rows:
-        differences = [short(row["less_recipe"][split], sign="+") for split in ("test", "val")]
+        differences = [short(row["less_recipe"][split], with_sign=True) for split in ("test", "val")]
         assert f"| {' | '.join([*mean_and_sd(row), *differences])} |" in docs, row["name"]
 
 
 def mean_and_sd(row: dict[str, Any]) -> list[str]:
     return [
-        f"{short(score, alone=True)} ± {score['sd']:.3f}".replace("0.", ".")
-        for score in row["tasks"].values()
+        f"{without_interval(score)} ± {score['sd']:.3f}".replace("0.", ".") for score in row["tasks"].values()
     ]

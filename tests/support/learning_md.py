@@ -1,10 +1,15 @@
 """Write scores as docs/learning.md does."""
 
+from collections.abc import Mapping
 
-def short(score: dict[str, float | None], *, sign: str = "", alone: bool = False) -> str:
-    """Return a score as learning.md writes it: `.812 (.804 to .820)`, `.809` alone, or a difference with its sign."""
-    numbers = [
-        f"{score[part]:{sign}z.3f}".replace("0.", ".", 1).replace("-", "−")
-        for part in ("value", "low", "high")
-    ]
-    return numbers[0] if alone else "{} ({} to {})".format(*numbers)
+from nest_model.report.table import interval
+
+
+def short(score: Mapping[str, float | None], *, with_sign: bool = False) -> str:
+    """Return a score as learning.md writes it: `.812 (.804 to .820)`, or a difference with its sign."""
+    return interval({**score, "sd": None}, with_sign=with_sign).replace("0.", ".")
+
+
+def without_interval(score: Mapping[str, float | None]) -> str:
+    """Return a score without its interval: `.809`."""
+    return short({**score, "low": None, "high": None})

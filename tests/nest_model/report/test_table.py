@@ -23,3 +23,12 @@ def test_a_difference_has_its_sign_but_no_minus_before_zero():
         interval({"value": -0.0001, "low": -0.03, "high": 0.02}, with_sign=True)
         == "+0.000 (−0.030 to +0.020)"
     )
+
+
+def test_a_bound_that_rounds_to_zero_tells_on_which_side_of_zero_it_lies():
+    below, above = (
+        interval({"value": -0.003, "low": -0.006, "high": high}, with_sign=True)
+        for high in (-0.00005, 0.00005)
+    )
+    assert below.endswith("to −0.000)")
+    assert above.endswith("to +0.000)")
