@@ -5,7 +5,8 @@ import hashlib
 import logging
 import math
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import product, starmap
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,16 @@ from benchmarks.learning_curve.curve import ScoresByPoint, curve, not_learnable
 from benchmarks.learning_curve.earlier import CONTRACT, read_report, with_earlier
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
-from benchmarks.learning_curve.point_run import PointRun, Rest
-from benchmarks.learning_curve.schedule import HOURS, SEEDS, SIZES, CurvePoint, Pace, expected_seconds, plan
+from benchmarks.learning_curve.point_run import PointRun, run_all
+from benchmarks.learning_curve.schedule import (
+    HOURS,
+    SEEDS,
+    SIZES,
+    CurvePoint,
+    Pace,
+    expected_seconds,
+    plan,
+)
 from benchmarks.learning_curve.scores import read_scores
 from benchmarks.results_folder import add_out
 from nest_model.report.figures import png
@@ -92,7 +101,7 @@ def _earlier_report(text: str) -> dict[str, Any]:
 
 
 def _run(points: Sequence[CurvePoint], options: argparse.Namespace) -> None:
-    """Run each point that lacks scores, and publish all scores after each run."""
+    """Run each point that lacks scores, two at a time, and publish all scores after each run."""
     sizes, seeds = sorted({*SIZES, *options.sizes}), list(dict.fromkeys([*SEEDS, *options.seeds]))
     scores_by_point: dict[CurvePoint, Any] = {
         point: read_scores(_scores(options), point, _keys(point))
@@ -105,32 +114,22 @@ def _run(points: Sequence[CurvePoint], options: argparse.Namespace) -> None:
     if not pending_points:  # otherwise the report of an earlier run stays until the next point is done
         _publish(scores_by_point, options)
 
-    def publish(rest: Rest) -> None:
-        rest.wait()
-        point = rest.run.point
-        scores_by_point[point] = read_scores(_scores(options), point, _keys(point))
-        progress.advance(planned_seconds[point])
-        progress.report()
-        _publish(scores_by_point, options)
+    pace, later_points = Pace(options.hours), list[CurvePoint]()
 
-    pace, later_points = Pace(options.hours), []
-    rest: Rest | None = None  # of the run before
-    try:
+    def runs_that_fit() -> Iterator[PointRun]:
         for point in pending_points:
-            if not pace.fits(point):
+            if pace.fits(point):
+                yield _point_run(point, scores_by_point[point], options)
+            else:
                 later_points.append(point)
-                continue
-            run = _point_run(point, scores_by_point[point], options)
-            cost = run.run_chain()
-            if rest:
-                publish(rest)
-            rest = Rest(run, cost)
-            pace.add(point)
-        if rest:
-            publish(rest)
-    finally:
-        if rest:
-            rest.stop()
+
+    with closing(run_all(runs_that_fit())) as ended_runs:
+        for run, seconds in ended_runs:
+            pace.add(run.point, seconds)
+            scores_by_point[run.point] = read_scores(_scores(options), run.point, _keys(run.point))
+            progress.advance(planned_seconds[run.point])
+            progress.report()
+            _publish(scores_by_point, options)
     if later_points:
         log.info(
             "%d of %d runs are left: at this machine's pace they do not end within %g hours. Run again to continue.",

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,17 +82,30 @@ def run(point: CurvePoint, models: Iterable[str], folder: Path) -> None:
     """
     names = assets_of(models)
     command = [sys.executable, "-P", "-m", "dagster", "asset", "materialize", "--select", ",".join(names)]
-    process = subprocess.run(
+    if run_command(command, point, folder, preexec_fn=die_with_parent):
+        raise NestError(f"{point.words}: a step of the chain failed; see its output above.")
+
+
+def run_command(command: Sequence[str], point: CurvePoint, folder: Path, **options: Any) -> int:
+    """Run a command in the environment of a run, with the point's name before each line, and return its exit status.
+
+    Args:
+        options: of `subprocess.Popen`.
+    """
+    with subprocess.Popen(
         command,
         cwd=ROOT,
         env=environment(point, folder),
         stdin=subprocess.DEVNULL,
-        preexec_fn=die_with_parent,
-    )
-    if process.returncode:
-        raise NestError(
-            f"{point.words}: the run failed; see its output above. Run again to continue in {folder}."
-        )
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        **options,
+    ) as process:
+        for line in process.stdout or ():
+            sys.stderr.write(f"{point.name} {line}")
+    return process.returncode
 
 
 def data_version(layout: Layout) -> str:
@@ -115,6 +128,7 @@ def environment(point: CurvePoint, folder: Path) -> dict[str, str]:
         "NEST_SYNTHETIC_PATIENTS": str(point.size),
         "NEST_SEED": str(point.seed),
         "DAGSTER_NEST_STORAGE": str(storage),
+        "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits leaves its core to the other run
     }
 
 

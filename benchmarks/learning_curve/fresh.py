@@ -1,12 +1,11 @@
 """Trains NEST without pretraining at one point of the curve, in a folder beside the run's data."""
 
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from assets.models.common import flags
-from benchmarks.learning_curve.chain import COHORTS, FRESH, ROOT, environment, layout_of, settings
+from benchmarks.learning_curve.chain import COHORTS, FRESH, layout_of, run_command, settings
 from benchmarks.learning_curve.schedule import CurvePoint
 from nest_model.options import FineTuningOptions
 from schemas.errors import NestError
@@ -37,8 +36,7 @@ def train(point: CurvePoint, folder: Path, key: str) -> None:
         codes = list(pool.map(train_cohort, pending_cohorts()))
     if any(codes) or pending_cohorts():  # a training that is stopped by a signal ends with 0
         raise NestError(
-            f"{point.words}: a training of NEST without pretraining failed or was stopped; see its output above. Run "
-            f"again to continue in {folder}."
+            f"{point.words}: a training of NEST without pretraining failed or was stopped; see its output above."
         )
 
 
@@ -61,7 +59,4 @@ def _finetune(point: CurvePoint, folder: Path, cohort: str, extra_flags: dict[st
     run_flags = {"start": "fresh", "seed": point.seed, "threads": 1}
     arguments = flags(run_flags | recipe_flags | paths | extra_flags)
     command = [sys.executable, "-P", "-m", "nest_model", "finetune", *arguments]
-    process = subprocess.run(
-        [*command, "--die-with-parent"], cwd=ROOT, env=environment(point, folder), stdin=subprocess.DEVNULL
-    )
-    return process.returncode
+    return run_command([*command, "--die-with-parent"], point, folder)

@@ -1,34 +1,21 @@
-"""The run of one point in two parts: the chain, and the rest, which shares the machine with the next point's chain.
-
-With 1,000 patients a chain keeps two cores 76 % busy, and less while NEST is pretrained.
-"""
+"""The runs of points, each in a process of its own: two share the machine, as one leaves a quarter of it idle."""
 
 import multiprocessing
-import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
+from itertools import islice
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from benchmarks.learning_curve import chain, fresh
-from benchmarks.learning_curve.schedule import CurvePoint
+from benchmarks.learning_curve.schedule import RUNS_AT_ONCE, CurvePoint
 from benchmarks.learning_curve.scores import write_scores
 from benchmarks.pipelines.measure import Machine
 from nest_model.training.stop import die_with_parent
 from schemas.errors import NestError
-
-_LOWEST_PRIORITY = 19
-
-
-@dataclass(frozen=True)
-class ChainCost:
-    """What the first part took: its seconds, None where it resumed an earlier run, and the machine before it."""
-
-    seconds: float | None
-    machine: Machine
 
 
 @dataclass(frozen=True)
@@ -41,69 +28,91 @@ class PointRun:
     scores_folder: Path
     keep: bool  # the folder, once scored
 
-    def run_chain(self) -> ChainCost:
-        """Materialize the assets up to the predictions of all models but NEST without pretraining.
+    def make_scores(self) -> None:
+        """Run the chain, train NEST without pretraining, score all models, and delete the folder unless it is kept.
 
         Raises:
-            NestError: the run failed or was stopped; its finished steps are kept.
+            NestError: a step failed or was stopped; what is finished, and the state of what is not, are kept.
         """
         is_new, machine, began = not self.folder.exists(), Machine.this(), time.monotonic()
         chain.run(self.point, self.keys, self.folder)
-        is_whole = is_new and set(self.keys) == set(chain.ASSET_OF_MODEL)
-        return ChainCost(time.monotonic() - began if is_whole else None, machine)
-
-    def finish(self, cost: ChainCost) -> None:
-        """Train NEST without pretraining, score all models, and delete the folder unless it is kept.
-
-        Raises:
-            NestError: a training failed or was stopped; its saved state is kept.
-        """
-        began = time.monotonic()
         if chain.FRESH in self.keys:
             fresh.train(self.point, self.folder, self.keys[chain.FRESH])
-        seconds = None if cost.seconds is None else round(cost.seconds + time.monotonic() - began, 1)
-        write_scores(
-            self.scores_folder, self.folder, self.point, self.keys, seconds=seconds, machine=cost.machine
-        )
+        is_whole = is_new and set(self.keys) == set(chain.ASSET_OF_MODEL)
+        seconds = round(time.monotonic() - began, 1) if is_whole else None
+        write_scores(self.scores_folder, self.folder, self.point, self.keys, seconds=seconds, machine=machine)
         if not self.keep:
             shutil.rmtree(self.folder)
 
 
-class Rest:
-    """The second part of a run, in a process of the lowest priority."""
+def run_all(runs: Iterable[PointRun]) -> Iterator[tuple[PointRun, float]]:
+    """Run the runs, RUNS_AT_ONCE at a time, and yield each with its seconds when it has ended.
 
-    def __init__(self, run: PointRun, cost: ChainCost) -> None:
-        self.run = run
+    The next run is taken from `runs` only when there is room for it. Whatever ends this, it ends the runs that are not
+    over; what they have finished, and the state of what they have not, are kept.
+
+    Raises:
+        NestError: a run failed or was stopped.
+    """
+    waiting_runs, processes = iter(runs), dict[int, _PointProcess]()  # by what tells that a process has ended
+    try:
+        while True:
+            for run in islice(waiting_runs, RUNS_AT_ONCE - len(processes)):
+                process = _PointProcess(run)
+                processes[process.sentinel] = process
+            if not processes:
+                return
+            for sentinel in wait(list(processes)):
+                process = processes.pop(sentinel)
+                process.refuse_failed()
+                yield process.run, process.seconds
+    finally:
+        for process in processes.values():
+            process.stop()
+
+
+class _PointProcess:
+    """The process of a run."""
+
+    def __init__(self, run: PointRun) -> None:
+        self.run, self._began = run, time.monotonic()
         # a fresh process: a forked one would have the locks and loaded libraries of this
-        self._process: BaseProcess = multiprocessing.get_context("spawn").Process(
-            target=_finish, args=(run, cost)
-        )
+        self._process = multiprocessing.get_context("spawn").Process(target=_make_scores, args=(run,))
         self._process.start()
 
-    def wait(self) -> None:
-        """Wait for the end.
+    @property
+    def sentinel(self) -> int:
+        """A file descriptor that can be read once the process has ended."""
+        return self._process.sentinel
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since it began."""
+        return time.monotonic() - self._began
+
+    def refuse_failed(self) -> None:
+        """Check, once the process has ended, that it has made the scores.
 
         Raises:
-            NestError: a training failed or was stopped; its saved state is kept.
+            NestError: it has not.
         """
         self._process.join()
         if self._process.exitcode:
             raise NestError(
-                f"{self.run.point.words}: NEST without pretraining was not trained, or not scored; see the output "
-                f"above. Run again to continue in {self.run.folder}."
+                f"{self.run.point.words}: the run failed or was stopped; see its output above. Run again to continue "
+                f"in {self.run.folder}."
             )
 
     def stop(self) -> None:
-        """End the process and its trainings, whose saved state is kept; nothing happens if it has ended."""
+        """End the process and its steps."""
         self._process.kill()
         self._process.join()
 
 
-def _finish(run: PointRun, cost: ChainCost) -> None:
+def _make_scores(run: PointRun) -> None:
     die_with_parent()
-    os.nice(_LOWEST_PRIORITY)
     try:
-        run.finish(cost)
+        run.make_scores()
     except (NestError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:

@@ -10,8 +10,7 @@ SIZES = (500, 1_000, 2_000, 5_000, 10_000, 20_000)
 SEEDS = (42, 123, 456, 2025, 3407)
 HOURS = 4.0
 
-CHAIN_SHARE = 0.7
-"""The share of a run's seconds that its chain takes: .73, .67 and .72 with 500, 1,000 and 2,000 patients."""
+RUNS_AT_ONCE = 2
 
 _FIXED_SECONDS, _SECONDS_A_PATIENT = 250.0, 0.15
 
@@ -33,7 +32,7 @@ class CurvePoint:
 
 
 def expected_seconds(size: int) -> float:
-    """Return the approximate seconds of one run on two idle cores; see docs/learning.md."""
+    """Return the approximate seconds of one run on two cores that it shares with another; see docs/learning.md."""
     return _FIXED_SECONDS + _SECONDS_A_PATIENT * size
 
 
@@ -70,24 +69,20 @@ class Pace:
 
     def __init__(self, hours: float) -> None:
         self._hours, self._began = hours, time.monotonic()
-        self._planned_seconds, self._rest_seconds = (
-            0.0,
-            0.0,
-        )  # of all chains so far; of the rest that is not over
+        self._seconds = self._expected_seconds = 0.0  # of the runs that have ended
 
-    def add(self, point: CurvePoint) -> None:
-        """Count a run whose chain has ended and whose rest has begun."""
-        seconds = expected_seconds(point.size)
-        self._planned_seconds += self._rest_seconds + CHAIN_SHARE * seconds
-        self._rest_seconds = (1 - CHAIN_SHARE) * seconds
+    def add(self, point: CurvePoint, seconds: float) -> None:
+        """Count a run that has ended."""
+        self._seconds += seconds
+        self._expected_seconds += expected_seconds(point.size)
 
     def fits(self, point: CurvePoint) -> bool:
-        """Return whether a run would end within the hours."""
-        elapsed = time.monotonic() - self._began
+        """Return whether a run that begins now would end within the hours."""
         # a run that was resumed takes less than it was expected to, and says nothing of a faster machine
-        pace = max(1.0, elapsed / self._planned_seconds) if self._planned_seconds else 1.0
-        return elapsed + pace * (self._rest_seconds + expected_seconds(point.size)) <= 3600 * self._hours
+        pace = max(1.0, self._seconds / self._expected_seconds) if self._expected_seconds else 1.0
+        return time.monotonic() - self._began + pace * expected_seconds(point.size) <= 3600 * self._hours
 
 
 def _seconds(counts: dict[int, int]) -> float:
-    return sum(count * expected_seconds(size) for size, count in counts.items())
+    """Return the seconds of all runs, RUNS_AT_ONCE at a time."""
+    return sum(count * expected_seconds(size) for size, count in counts.items()) / RUNS_AT_ONCE

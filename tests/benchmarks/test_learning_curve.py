@@ -1,13 +1,14 @@
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
@@ -16,10 +17,10 @@ from benchmarks.learning_curve.__main__ import main
 from benchmarks.learning_curve.curve import curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
-from benchmarks.learning_curve.point_run import ChainCost, PointRun, Rest
+from benchmarks.learning_curve.point_run import PointRun
 from benchmarks.learning_curve.schedule import (
-    CHAIN_SHARE,
     HOURS,
+    RUNS_AT_ONCE,
     SEEDS,
     SIZES,
     CurvePoint,
@@ -27,8 +28,7 @@ from benchmarks.learning_curve.schedule import (
     expected_seconds,
     plan,
 )
-from benchmarks.learning_curve.scores import SPLIT, CurveScores, TaskScore, path_of, read_scores
-from benchmarks.pipelines.measure import Machine
+from benchmarks.learning_curve.scores import SPLIT, CurveScores, path_of, read_scores
 from nest_model.data.predictions import read_predictions
 from nest_model.report.figures import png
 from nest_model.report.table import LABELS
@@ -37,42 +37,24 @@ from schemas.errors import NestError
 from schemas.io.outputs import claim
 from schemas.layout import Layout
 from tests.support.commands import ROOT, environment, run
+from tests.support.curve_runs import (
+    ENDLESS,
+    FAILING,
+    FIRST,
+    LEVELS,
+    MACHINE,
+    SECOND,
+    THIRD,
+    RunWithoutChain,
+    events_file,
+    fake_scores,
+    store,
+    store_all,
+)
 from tests.support.kill.kills import processes_writing_to
 from tests.support.learning_md import short, without_interval
 
 MODELS = list(chain.ASSET_OF_MODEL)
-MACHINE = Machine(cpu="a chip", cores=2, memory_gib=24.0, python="3.11.7", load_1_min=0.25)
-LEVELS = {
-    "nest": 0.8,
-    "probe": 0.77,
-    "without_pretraining": 0.7,
-    "lightgbm": 0.75,
-    "logistic": 0.74,
-    "best": 0.9,
-}
-
-
-def fake_scores(point: CurvePoint, model: str, *, above: float = 0.0, **changes) -> CurveScores:
-    """Return scores at the model's level, with resamples that have the same noise for every model."""
-    noise = np.random.default_rng(point.seed).normal(0, 0.02, 200)
-    auroc = LEVELS[model] + above
-    task = TaskScore(auroc=auroc, resampled=list(auroc + noise), rows=30, patients=20, positives=12)
-    fields = {
-        "size": point.size,
-        "seed": point.seed,
-        "model": model,
-        "key": f"key of {model}",
-        "data": "data",
-    }
-    tasks = dict.fromkeys(chain.COHORTS, task)
-    return CurveScores(**{**fields, "tasks": tasks, "seconds": 100.0, "machine": MACHINE, **changes})
-
-
-def store(folder: Path, point: CurvePoint, scores: CurveScores) -> Path:
-    path = path_of(folder, point, scores.model)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(scores.model_dump_json())
-    return path
 
 
 def test_plan_runs_every_size_with_a_seed_before_the_next_seed():
@@ -82,7 +64,7 @@ def test_plan_runs_every_size_with_a_seed_before_the_next_seed():
 
 def test_default_plan_drops_seeds_of_the_largest_sizes_to_fit():
     points = plan(SIZES, SEEDS, HOURS)
-    seconds = sum(expected_seconds(point.size) for point in points)
+    seconds = sum(expected_seconds(point.size) for point in points) / RUNS_AT_ONCE
     assert 0.8 * 3600 * HOURS < seconds <= 3600 * HOURS
     seeds = {size: [point.seed for point in points if point.size == size] for size in SIZES}
     assert all(size_seeds == list(SEEDS[: len(size_seeds)]) and size_seeds for size_seeds in seeds.values())
@@ -111,140 +93,108 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("elapsed_share", "hours", "fits"),
+    ("pace", "elapsed", "hours", "fits"),
     [
-        (0.1, 2.01, True),  # resumed: says nothing of the pace
-        (0.1, 1.35, False),
-        (1.0, 2.01, True),  # as expected: 0.7 gone, 0.3 of the rest and a whole run to come
-        (1.0, 1.99, False),
-        (2.0, 4.01, True),  # twice as slow
-        (2.0, 3.99, False),
+        (0.1, 1.0, 2.01, True),  # resumed: says nothing of the pace
+        (0.1, 1.0, 1.99, False),
+        (2.0, 1.0, 3.01, True),  # twice as slow
+        (2.0, 1.0, 2.99, False),
+        (2.0, 2.0, 3.01, False),  # a run that is still going on took another half of the hours
     ],
 )
-def test_pace_is_that_of_the_runs_so_far(
-    monkeypatch: pytest.MonkeyPatch, elapsed_share: float, hours: float, fits: bool
+def test_pace_is_that_of_the_ended_runs(
+    monkeypatch: pytest.MonkeyPatch, pace: float, elapsed: float, hours: float, fits: bool
 ):
-    """After the chain of one run; the seconds are shares of what it was expected to take, the hours of a run's."""
+    """All times are in units of what one run is expected to take."""
     clock, point = Clock(monkeypatch), CurvePoint(20_000, 42)
     run_seconds = expected_seconds(point.size)
-    pace = Pace(hours * run_seconds / 3600)
-    assert pace.fits(point)
-    clock.seconds = elapsed_share * CHAIN_SHARE * run_seconds
-    pace.add(point)
-    assert pace.fits(point) == fits
-
-
-class FakeRest:
-    """Stands in for the process of a run's second part, and lists what happened."""
-
-    events: ClassVar[list[str]] = []
-    failing_seeds: ClassVar[set[int]] = set()
-
-    def __init__(self, run: PointRun, _cost: ChainCost) -> None:
-        self.run = run
-        self.events.append(f"rest of {run.point.seed} begins")
-
-    def wait(self) -> None:
-        if self.run.point.seed in self.failing_seeds:
-            raise NestError("a training failed.")
-        for model, key in self.run.keys.items():
-            store(self.run.scores_folder, self.run.point, fake_scores(self.run.point, model, key=key))
-        self.events.append(f"rest of {self.run.point.seed} ends")
-
-    def stop(self) -> None:
-        self.events.append(f"rest of {self.run.point.seed} is over")
-
-
-@pytest.fixture
-def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Replace both parts of a run; return the list of what happens."""
-    monkeypatch.setattr(FakeRest, "events", [])
-    monkeypatch.setattr(FakeRest, "failing_seeds", set())
-
-    def chain_of(run: PointRun) -> ChainCost:
-        FakeRest.events.append(f"chain of {run.point.seed}")
-        return ChainCost(1, MACHINE)
-
-    monkeypatch.setattr(PointRun, "run_chain", chain_of)
-    monkeypatch.setattr("benchmarks.learning_curve.__main__.Rest", FakeRest)
-    return FakeRest.events
+    curve_pace = Pace(hours * run_seconds / 3600)
+    assert curve_pace.fits(point)
+    clock.seconds = elapsed * run_seconds
+    curve_pace.add(point, pace * run_seconds)
+    assert curve_pace.fits(point) == fits
 
 
 def run_500(folder: Path, *flags: str) -> int:
     return main(["--sizes", "500", "--work", str(folder / "work"), "--out", str(folder / "out"), *flags])
 
 
-def test_run_that_would_not_end_within_the_hours_is_left(
-    tmp_path, monkeypatch: pytest.MonkeyPatch, caplog, events
-):
-    """On a slow machine, where a chain takes 2,000 s for some 230, the second of five does not fit into an hour."""
-    clock = Clock(monkeypatch)
-
-    def slow_chain(run: PointRun) -> ChainCost:
-        events.append(f"chain of {run.point.seed}")
-        clock.seconds += 2_000
-        return ChainCost(2_000, MACHINE)
-
-    monkeypatch.setattr(PointRun, "run_chain", slow_chain)
-    caplog.set_level("INFO")
-    assert run_500(tmp_path, "--hours", "1") == 0
-    assert "4 of 5 runs are left: at this machine's pace they do not end within 1 hours." in caplog.text
-    assert run_500(tmp_path, "--hours", "1") == 0
-    assert [event for event in events if event.startswith("chain")] == ["chain of 42", "chain of 123"]
+@pytest.fixture
+def events(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Let the runs have no chain; return what reads the list of what has happened."""
+    monkeypatch.setattr("benchmarks.learning_curve.__main__.PointRun", RunWithoutChain)
+    return lambda: events_file(tmp_path / "work" / "runs").read_text().splitlines()
 
 
-def test_rest_of_a_run_is_beside_the_chain_of_the_next(tmp_path, events):
-    assert run_500(tmp_path, "--seeds", "42", "123", "456") == 0
-    assert events == [
-        "chain of 42",
-        "rest of 42 begins",
-        "chain of 123",
-        "rest of 42 ends",
-        "rest of 123 begins",
-        "chain of 456",
-        "rest of 123 ends",
-        "rest of 456 begins",
-        "rest of 456 ends",
-        "rest of 456 is over",
-    ]
+def assert_process_is_gone(seed: int, events: Sequence[str]) -> None:
+    (process,) = [int(event.split()[-1]) for event in events if event.startswith(f"{seed} is process")]
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
 
 
-def test_failed_rest_of_a_run_stops_the_curve(tmp_path, events, capsys):
-    """The chain beside it has ended and is kept; the run after that is not begun."""
-    FakeRest.failing_seeds.add(42)
-    assert run_500(tmp_path) == 2
-    assert events == ["chain of 42", "rest of 42 begins", "chain of 123", "rest of 42 is over"]
-    assert capsys.readouterr().err == "error: a training failed.\n"
+def test_two_runs_share_the_machine(tmp_path, events):
+    """The first two wait for each other; the third begins when one of them has ended."""
+    assert run_500(tmp_path, "--seeds", f"{FIRST}", f"{SECOND}", f"{THIRD}") == 0
+    places = {event: place for place, event in enumerate(events())}
+    begins, ends = (
+        [places[f"{seed} {word}"] for seed in (FIRST, SECOND, THIRD)] for word in ("begins", "ends")
+    )
+    assert max(begins[:2]) < min(ends[:2]) < begins[2] < ends[2]
+    report = json.loads((tmp_path / "out" / "learning_curve.json").read_text())
+    assert report["rows"][0]["seeds"] == [FIRST, SECOND, THIRD]
 
 
-@pytest.mark.parametrize(
-    ("failure", "status"), [(NestError("the run failed."), 2), (KeyboardInterrupt(), 130)]
-)
-def test_chain_that_fails_or_is_interrupted_stops_the_rest_beside_it(
-    tmp_path, monkeypatch: pytest.MonkeyPatch, events, failure: BaseException, status: int
-):
-    def fails_later(run: PointRun) -> ChainCost:
-        if run.point.seed == 123:
-            raise failure
-        return ChainCost(1, MACHINE)
-
-    monkeypatch.setattr(PointRun, "run_chain", fails_later)
-    assert run_500(tmp_path) == status
-    assert events == ["rest of 42 begins", "rest of 42 is over"]
-
-
-@pytest.mark.parametrize("ends_with", ["an error", "a stop"])
-def test_process_of_the_rest_of_a_run(tmp_path, ends_with: str, capfd):
-    """A real process: its error is one line, and it ends when it is stopped."""
-    run = PointRun(CurvePoint(500, 42), {"nest": "key"}, tmp_path / "run", tmp_path / "scores", False)
-    rest = Rest(run, ChainCost(None, MACHINE))
-    if ends_with == "a stop":
-        rest.stop()
-    with pytest.raises(NestError, match=r"500 patients, seed 42: .* Run again to continue in "):
-        rest.wait()
+def test_failed_run_stops_the_other(tmp_path, events, capfd):
+    assert run_500(tmp_path, "--seeds", f"{ENDLESS}", f"{FAILING}", f"{THIRD}") == 2
+    assert f"{THIRD} begins" not in events()
+    assert_process_is_gone(ENDLESS, events())
     output = capfd.readouterr().err
+    assert "error: a step failed." in output
+    assert (
+        f"error: 500 patients, seed {FAILING}: the run failed or was stopped; see its output above." in output
+    )
     assert "Traceback" not in output
-    assert output.startswith("error: ") == (ends_with == "an error")
+
+
+def test_interrupted_curve_stops_its_runs(tmp_path, events, monkeypatch: pytest.MonkeyPatch, capfd):
+    def interrupt(_sentinels: list[int]) -> list[int]:
+        deadline = time.monotonic() + 120
+        while not any(event.startswith(f"{ENDLESS} is process") for event in events()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    claim(tmp_path / "work")
+    events_file(tmp_path / "work" / "runs").touch()
+    monkeypatch.setattr("benchmarks.learning_curve.point_run.wait", interrupt)
+    assert run_500(tmp_path, "--seeds", f"{ENDLESS}") == 130
+    assert_process_is_gone(ENDLESS, events())
+    assert "stopped; run again to continue." in capfd.readouterr().err
+
+
+def test_run_that_would_not_end_within_the_hours_is_left(tmp_path, monkeypatch: pytest.MonkeyPatch, caplog):
+    """On a machine on which each run takes 2,000 s, the third does not fit into an hour and a half."""
+    clock, seeds = Clock(monkeypatch), []
+
+    def slow_runs(runs: Iterable[PointRun]) -> Iterator[tuple[PointRun, float]]:
+        for point_run in runs:
+            clock.seconds += 2_000
+            seeds.append(point_run.point.seed)
+            store_all(point_run)
+            yield point_run, 2_000
+
+    monkeypatch.setattr("benchmarks.learning_curve.__main__.run_all", slow_runs)
+    caplog.set_level("INFO")
+    assert run_500(tmp_path, "--hours", "1.5") == 0
+    assert "3 of 5 runs are left: at this machine's pace they do not end within 1.5 hours." in caplog.text
+    assert run_500(tmp_path, "--hours", "1.5") == 0
+    assert seeds == [42, 123, 456, 2025]
+
+
+def test_output_of_a_run_has_its_name_before_each_line(tmp_path, capsys):
+    code = "import sys; print('one', flush=True); sys.stderr.write('two\\n'); sys.exit(3)"
+    assert chain.run_command([sys.executable, "-c", code], CurvePoint(500, 42), tmp_path) == 3
+    assert capsys.readouterr().err == "500_42 one\n500_42 two\n"
 
 
 @pytest.mark.parametrize(

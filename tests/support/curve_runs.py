@@ -1,0 +1,91 @@
+"""Runs of the learning curve's points without a chain, in the processes that real ones have."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.learning_curve.chain import COHORTS
+from benchmarks.learning_curve.point_run import PointRun
+from benchmarks.learning_curve.schedule import CurvePoint
+from benchmarks.learning_curve.scores import CurveScores, TaskScore, path_of
+from benchmarks.pipelines.measure import Machine
+from schemas.errors import NestError
+
+MACHINE = Machine(cpu="a chip", cores=2, memory_gib=24.0, python="3.11.7", load_1_min=0.25)
+LEVELS = {
+    "nest": 0.8,
+    "probe": 0.77,
+    "without_pretraining": 0.7,
+    "lightgbm": 0.75,
+    "logistic": 0.74,
+    "best": 0.9,
+}
+FIRST, SECOND, THIRD, ENDLESS, FAILING = 42, 123, 456, 666, 13
+"""Seeds: of runs of which the first two wait for each other, of one without an end, and of one that fails beside it."""
+
+
+def fake_scores(point: CurvePoint, model: str, *, above: float = 0.0, **changes) -> CurveScores:
+    """Return scores at the model's level, with resamples that have the same noise for every model."""
+    noise = np.random.default_rng(point.seed).normal(0, 0.02, 200)
+    auroc = LEVELS[model] + above
+    task = TaskScore(auroc=auroc, resampled=list(auroc + noise), rows=30, patients=20, positives=12)
+    fields = {
+        "size": point.size,
+        "seed": point.seed,
+        "model": model,
+        "key": f"key of {model}",
+        "data": "data",
+    }
+    tasks = dict.fromkeys(COHORTS, task)
+    return CurveScores(**{**fields, "tasks": tasks, "seconds": 100.0, "machine": MACHINE, **changes})
+
+
+def store(folder: Path, point: CurvePoint, scores: CurveScores) -> Path:
+    path = path_of(folder, point, scores.model)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(scores.model_dump_json())
+    return path
+
+
+def store_all(run: PointRun) -> None:
+    """Store scores of all models of a run."""
+    for model, key in run.keys.items():
+        store(run.scores_folder, run.point, fake_scores(run.point, model, key=key))
+
+
+@dataclass(frozen=True)
+class RunWithoutChain(PointRun):
+    """A run that notes when it begins and ends, and whose scores are not measured."""
+
+    def make_scores(self) -> None:
+        self._note(f"{self.point.seed} begins")
+        self._note(f"{self.point.seed} is process {os.getpid()}")
+        if self.point.seed == ENDLESS:
+            time.sleep(600)
+        beside = {FIRST: SECOND, SECOND: FIRST, FAILING: ENDLESS}.get(self.point.seed)
+        if beside:
+            self._wait_for(f"{beside} is process")
+        if self.point.seed == FAILING:
+            raise NestError("a step failed.")
+        store_all(self)
+        self._note(f"{self.point.seed} ends")
+
+    def _note(self, event: str) -> None:
+        with events_file(self.folder.parent).open("a") as events:
+            events.write(f"{event}\n")
+
+    def _wait_for(self, event: str) -> None:
+        deadline = time.monotonic() + 120
+        while event not in events_file(self.folder.parent).read_text():
+            if time.monotonic() > deadline:
+                raise NestError(f"{event}: this did not happen.")
+            time.sleep(0.02)
+
+
+def events_file(folder: Path) -> Path:
+    """Return the file in which the runs of a folder note what happens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "events.txt"
