@@ -28,6 +28,7 @@ from benchmarks.learning_curve.schedule import (
     plan,
 )
 from benchmarks.learning_curve.scores import read_scores
+from benchmarks.pipelines.measure import Machine
 from benchmarks.results_folder import add_out
 from nest_model.report.figures import png
 from nest_model.training.telemetry import Progress
@@ -101,7 +102,7 @@ def _earlier_report(text: str) -> dict[str, Any]:
 
 
 def _run(points: Sequence[CurvePoint], options: argparse.Namespace) -> None:
-    """Run each point that lacks scores, two at a time, and publish all scores after each run."""
+    """Run each point that lacks scores, several at a time, and publish all scores after each run."""
     sizes, seeds = sorted({*SIZES, *options.sizes}), list(dict.fromkeys([*SEEDS, *options.seeds]))
     scores_by_point: dict[CurvePoint, Any] = {
         point: read_scores(_scores(options), point, _keys(point))
@@ -114,12 +115,12 @@ def _run(points: Sequence[CurvePoint], options: argparse.Namespace) -> None:
     if not pending_points:  # otherwise the report of an earlier run stays until the next point is done
         _publish(scores_by_point, options)
 
-    pace, later_points = Pace(options.hours), list[CurvePoint]()
+    pace, machine, later_points = Pace(options.hours), Machine.this(), list[CurvePoint]()
 
     def runs_that_fit() -> Iterator[PointRun]:
         for point in pending_points:
             if pace.fits(point):
-                yield _point_run(point, scores_by_point[point], options)
+                yield _point_run(point, scores_by_point[point], machine, options)
             else:
                 later_points.append(point)
 
@@ -156,11 +157,13 @@ def _progress(planned_seconds: Mapping[CurvePoint, int], pending_points: Sequenc
     return Progress(None, NAME.replace("_", " "), total, "planned seconds", finished_seconds)
 
 
-def _point_run(point: CurvePoint, scored_models: Container[str], options: argparse.Namespace) -> PointRun:
+def _point_run(
+    point: CurvePoint, scored_models: Container[str], machine: Machine, options: argparse.Namespace
+) -> PointRun:
     """Return the run of the models that have no scores yet."""
     keys = {model: key for model, key in _keys(point).items() if model not in scored_models}
     log.info("%s: %s", point.words, ", ".join(keys))
-    return PointRun(point, keys, options.work / "runs" / point.name, _scores(options), options.keep)
+    return PointRun(point, keys, options.work / "runs" / point.name, _scores(options), machine, options.keep)
 
 
 def _publish(scores_by_point: ScoresByPoint, options: argparse.Namespace) -> None:

@@ -5,7 +5,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,15 +83,17 @@ def run(point: CurvePoint, models: Iterable[str], folder: Path) -> None:
     """
     names = assets_of(models)
     command = [sys.executable, "-P", "-m", "dagster", "asset", "materialize", "--select", ",".join(names)]
-    if run_command(command, point, folder, preexec_fn=die_with_parent):
+    if run_command(command, point, folder, before_exec=die_with_parent):
         raise NestError(f"{point.words}: a step of the chain failed; see its output above.")
 
 
-def run_command(command: Sequence[str], point: CurvePoint, folder: Path, **options: Any) -> int:
+def run_command(
+    command: Sequence[str], point: CurvePoint, folder: Path, before_exec: Callable[[], None] | None = None
+) -> int:
     """Run a command in the environment of a run, with the point's name before each line, and return its exit status.
 
     Args:
-        options: of `subprocess.Popen`.
+        before_exec: is called in the new process; not safe where this process has threads.
     """
     with subprocess.Popen(
         command,
@@ -101,10 +104,11 @@ def run_command(command: Sequence[str], point: CurvePoint, folder: Path, **optio
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        **options,
+        preexec_fn=before_exec,
     ) as process:
         for line in process.stdout or ():
-            sys.stderr.write(f"{point.name} {line}")
+            with suppress(OSError):  # a run goes on where its terminal was closed
+                sys.stderr.write(f"{point.name} {line.rstrip()}\n")
     return process.returncode
 
 
@@ -128,7 +132,6 @@ def environment(point: CurvePoint, folder: Path) -> dict[str, str]:
         "NEST_SYNTHETIC_PATIENTS": str(point.size),
         "NEST_SEED": str(point.seed),
         "DAGSTER_NEST_STORAGE": str(storage),
-        "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits leaves its core to the other run
     }
 
 

@@ -2,9 +2,12 @@
 
 import multiprocessing
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+import traceback
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.connection import wait
@@ -26,21 +29,24 @@ class PointRun:
     keys: Mapping[str, str]  # by model
     folder: Path  # of its tables and models
     scores_folder: Path
+    machine: Machine  # with its load before the first run
     keep: bool  # the folder, once scored
 
     def make_scores(self) -> None:
         """Run the chain, train NEST without pretraining, score all models, and delete the folder unless it is kept.
 
         Raises:
-            NestError: a step failed or was stopped; what is finished, and the state of what is not, are kept.
+            NestError: a step failed or was stopped; finished steps and saved states are kept.
         """
-        is_new, machine, began = not self.folder.exists(), Machine.this(), time.monotonic()
+        is_new, began = not self.folder.exists(), time.monotonic()
         chain.run(self.point, self.keys, self.folder)
         if chain.FRESH in self.keys:
             fresh.train(self.point, self.folder, self.keys[chain.FRESH])
         is_whole = is_new and set(self.keys) == set(chain.ASSET_OF_MODEL)
         seconds = round(time.monotonic() - began, 1) if is_whole else None
-        write_scores(self.scores_folder, self.folder, self.point, self.keys, seconds=seconds, machine=machine)
+        write_scores(
+            self.scores_folder, self.folder, self.point, self.keys, seconds=seconds, machine=self.machine
+        )
         if not self.keep:
             shutil.rmtree(self.folder)
 
@@ -48,27 +54,31 @@ class PointRun:
 def run_all(runs: Iterable[PointRun]) -> Iterator[tuple[PointRun, float]]:
     """Run the runs, RUNS_AT_ONCE at a time, and yield each with its seconds when it has ended.
 
-    The next run is taken from `runs` only when there is room for it. Whatever ends this, it ends the runs that are not
-    over; what they have finished, and the state of what they have not, are kept.
+    The next run is taken from `runs` only when there is room for it, and none after one has failed. If the caller stops
+    early, the running processes are killed; finished steps and saved states are kept.
 
     Raises:
-        NestError: a run failed or was stopped.
+        NestError: a run failed or was stopped; raised when the run beside it has ended.
     """
-    waiting_runs, processes = iter(runs), dict[int, _PointProcess]()  # by what tells that a process has ended
+    waiting_runs, processes = iter(runs), dict[int, _PointProcess]()  # by sentinel
+    failures = list[NestError]()
     try:
         while True:
-            for run in islice(waiting_runs, RUNS_AT_ONCE - len(processes)):
+            for run in islice(waiting_runs, 0 if failures else RUNS_AT_ONCE - len(processes)):
                 process = _PointProcess(run)
                 processes[process.sentinel] = process
             if not processes:
-                return
+                break
             for sentinel in wait(list(processes)):
                 process = processes.pop(sentinel)
-                process.refuse_failed()
-                yield process.run, process.seconds
+                if failure := process.failure():
+                    failures.append(failure)
+                else:
+                    yield process.run, process.seconds
     finally:
-        for process in processes.values():
-            process.stop()
+        _stop(processes.values())
+    if failures:
+        raise failures[0]
 
 
 class _PointProcess:
@@ -77,8 +87,11 @@ class _PointProcess:
     def __init__(self, run: PointRun) -> None:
         self.run, self._began = run, time.monotonic()
         # a fresh process: a forked one would have the locks and loaded libraries of this
-        self._process = multiprocessing.get_context("spawn").Process(target=_make_scores, args=(run,))
-        self._process.start()
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=_make_scores, args=(run,), daemon=True
+        )
+        with _ctrl_c_held_back():  # until the new process can answer it
+            self._process.start()
 
     @property
     def sentinel(self) -> int:
@@ -90,30 +103,56 @@ class _PointProcess:
         """The seconds since it began."""
         return time.monotonic() - self._began
 
-    def refuse_failed(self) -> None:
-        """Check, once the process has ended, that it has made the scores.
-
-        Raises:
-            NestError: it has not.
-        """
-        self._process.join()
-        if self._process.exitcode:
-            raise NestError(
-                f"{self.run.point.words}: the run failed or was stopped; see its output above. Run again to continue "
-                f"in {self.run.folder}."
-            )
-
-    def stop(self) -> None:
-        """End the process and its steps."""
+    def kill(self) -> None:
+        """Kill it at once."""
         self._process.kill()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
         self._process.join()
+
+    def failure(self) -> NestError | None:
+        """Return the error of the ended process; None if it has made the scores."""
+        self.join()
+        if not self._process.exitcode:
+            return None
+        return NestError(
+            f"{self.run.point.words}: the run failed or was stopped; see its output above. Run again to continue in "
+            f"{self.run.folder}."
+        )
+
+
+def _stop(processes: Collection[_PointProcess]) -> None:
+    """Kill the processes; the kernel then kills their steps."""
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()
+
+
+@contextmanager
+def _ctrl_c_held_back() -> Iterator[None]:
+    """Hold Ctrl-C back within a block, also in the processes that it starts."""
+    previous_signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_signals)
 
 
 def _make_scores(run: PointRun) -> None:
-    die_with_parent()
+    """Make the scores in the process that was started for it, which ends with the benchmark."""
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        die_with_parent()
+        benchmark = multiprocessing.parent_process()
+        if benchmark and not benchmark.is_alive():  # it was killed while this process began
+            sys.exit(1)
         run.make_scores()
     except (NestError, OSError) as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"{run.point.name} error: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception:
+        lines = traceback.format_exc().splitlines()
+        sys.exit("\n".join(f"{run.point.name} {line}" for line in lines))

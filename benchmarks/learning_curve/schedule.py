@@ -1,7 +1,7 @@
 """The plan of the curve: which sizes and seeds are run, in which order, within a number of hours."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from schemas.errors import InputError
@@ -48,7 +48,7 @@ def plan(sizes: Sequence[int], seeds: Sequence[int], hours: float) -> list[Curve
         if len(set(values)) < len(values):
             raise InputError(f"{name}: {' '.join(map(str, values))} has a duplicate; give each value once.")
     counts = dict.fromkeys(sorted(sizes), len(seeds))
-    while (total := _seconds(counts)) > 3600 * hours:
+    while (total := _seconds(points := _points(counts, seeds))) > 3600 * hours:
         costliest = max(counts, key=lambda size: (counts[size] > 1, counts[size] * expected_seconds(size)))
         if counts[costliest] == 1:
             raise InputError(
@@ -56,12 +56,26 @@ def plan(sizes: Sequence[int], seeds: Sequence[int], hours: float) -> list[Curve
                 "hours, or fewer or smaller sizes."
             )
         counts[costliest] -= 1
+    return points
+
+
+def _points(counts: Mapping[int, int], seeds: Sequence[int]) -> list[CurvePoint]:
+    """Return the first seeds of each size, as many as are counted, every size with a seed before the next seed."""
     return [
         CurvePoint(size, seed)
         for place, seed in enumerate(seeds)
         for size, count in counts.items()
         if place < count
     ]
+
+
+def _seconds(points: Sequence[CurvePoint]) -> float:
+    """Return the expected seconds until the last run ends, where each begins as soon as there is room for it."""
+    ends = [0.0] * RUNS_AT_ONCE
+    for point in points:
+        place = ends.index(min(ends))
+        ends[place] += expected_seconds(point.size)
+    return max(ends)
 
 
 class Pace:
@@ -81,8 +95,3 @@ class Pace:
         # a run that was resumed takes less than it was expected to, and says nothing of a faster machine
         pace = max(1.0, self._seconds / self._expected_seconds) if self._expected_seconds else 1.0
         return time.monotonic() - self._began + pace * expected_seconds(point.size) <= 3600 * self._hours
-
-
-def _seconds(counts: dict[int, int]) -> float:
-    """Return the seconds of all runs, RUNS_AT_ONCE at a time."""
-    return sum(count * expected_seconds(size) for size, count in counts.items()) / RUNS_AT_ONCE

@@ -128,8 +128,8 @@ def _class_counts(summary: Mapping[str, Any]) -> str:
 def interval(score: Mapping[str, Any], *, with_sign: bool = False) -> str:
     """Format a score as `0.812 (0.780 to 0.845)`, without an interval as the value alone, and None as a dash.
 
-    With several seeds: `0.812 ± 0.004 (0.780 to 0.845)`, with the standard deviation over seeds. A bound just below 0
-    is `−0.000`, so that its sign tells whether 0 is in the interval.
+    With several seeds: `0.812 ± 0.004 (0.780 to 0.845)`, with the standard deviation over seeds. A bound that rounds to
+    0 keeps its sign, `−0.000`, and one that is 0 has none: whether 0 is in the interval can be read from them.
     """
     if score["value"] is None:
         return "–"
@@ -138,7 +138,8 @@ def interval(score: Mapping[str, Any], *, with_sign: bool = False) -> str:
     if score.get("sd") is not None:
         text += f" ± {score['sd']:.3f}"
     if score["low"] is not None:
-        text += f" ({score['low']:{sign}.3f} to {score['high']:{sign}.3f})"
+        low, high = (f"{bound:{sign}.3f}" if bound else "0.000" for bound in (score["low"], score["high"]))
+        text += f" ({low} to {high})"
     return text.replace("-", "−")
 
 

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ from benchmarks.learning_curve.__main__ import main
 from benchmarks.learning_curve.curve import curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
-from benchmarks.learning_curve.point_run import PointRun
+from benchmarks.learning_curve.point_run import PointRun, run_all
 from benchmarks.learning_curve.schedule import (
     HOURS,
     RUNS_AT_ONCE,
@@ -38,20 +38,22 @@ from schemas.io.outputs import claim
 from schemas.layout import Layout
 from tests.support.commands import ROOT, environment, run
 from tests.support.curve_runs import (
-    ENDLESS,
-    FAILING,
-    FIRST,
+    ENDLESS_SEED,
+    FAILING_SEED,
+    FIRST_SEED,
+    LATER_SEED,
     LEVELS,
     MACHINE,
-    SECOND,
-    THIRD,
+    SECOND_SEED,
+    THIRD_SEED,
     RunWithoutChain,
     events_file,
     fake_scores,
     store,
     store_all,
+    use_runs_without_chain,
 )
-from tests.support.kill.kills import processes_writing_to
+from tests.support.kill.kills import processes_writing_to, session, wait_until_gone
 from tests.support.learning_md import short, without_interval
 
 MODELS = list(chain.ASSET_OF_MODEL)
@@ -119,57 +121,82 @@ def run_500(folder: Path, *flags: str) -> int:
     return main(["--sizes", "500", "--work", str(folder / "work"), "--out", str(folder / "out"), *flags])
 
 
-@pytest.fixture
-def events(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """Let the runs have no chain; return what reads the list of what has happened."""
-    monkeypatch.setattr("benchmarks.learning_curve.__main__.PointRun", RunWithoutChain)
-    return lambda: events_file(tmp_path / "work" / "runs").read_text().splitlines()
+def read_events(folder: Path) -> list[str]:
+    return events_file(folder / "work" / "runs").read_text().splitlines()
 
 
-def assert_process_is_gone(seed: int, events: Sequence[str]) -> None:
-    (process,) = [int(event.split()[-1]) for event in events if event.startswith(f"{seed} is process")]
-    with pytest.raises(ProcessLookupError):
-        os.kill(process, 0)
+def test_two_runs_share_the_machine_and_the_third_begins_when_one_has_ended(tmp_path):
+    begun_seeds = []
+
+    def runs() -> Iterator[PointRun]:
+        for seed in (FIRST_SEED, SECOND_SEED, THIRD_SEED):
+            begun_seeds.append(seed)
+            folder = tmp_path / "work" / "runs" / f"500_{seed}"
+            yield RunWithoutChain(CurvePoint(500, seed), {}, folder, tmp_path, MACHINE, keep=False)
+
+    ended_runs = run_all(runs())
+    first_run, seconds = next(ended_runs)
+    assert first_run.point.seed == FIRST_SEED
+    assert seconds > 0
+    assert begun_seeds == [FIRST_SEED, SECOND_SEED]
+    assert {run.point.seed for run, _ in ended_runs} == {SECOND_SEED, THIRD_SEED}
+
+    events = [" ".join(event.split()[:2]) for event in read_events(tmp_path)]
+    places = {event: place for place, event in enumerate(events)}
+    order = ("123 begins", "42 ends", "456 begins", "123 ends")
+    assert [places[event] for event in order] == sorted(places[event] for event in order)
 
 
-def test_two_runs_share_the_machine(tmp_path, events):
-    """The first two wait for each other; the third begins when one of them has ended."""
-    assert run_500(tmp_path, "--seeds", f"{FIRST}", f"{SECOND}", f"{THIRD}") == 0
-    places = {event: place for place, event in enumerate(events())}
-    begins, ends = (
-        [places[f"{seed} {word}"] for seed in (FIRST, SECOND, THIRD)] for word in ("begins", "ends")
-    )
-    assert max(begins[:2]) < min(ends[:2]) < begins[2] < ends[2]
+def test_after_a_failed_run_the_other_ends_and_no_further_one_begins(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, capfd
+):
+    use_runs_without_chain(monkeypatch)
+    seeds = [f"{seed}" for seed in (FAILING_SEED, LATER_SEED, THIRD_SEED)]
+    assert run_500(tmp_path, "--seeds", *seeds) == 2
     report = json.loads((tmp_path / "out" / "learning_curve.json").read_text())
-    assert report["rows"][0]["seeds"] == [FIRST, SECOND, THIRD]
-
-
-def test_failed_run_stops_the_other(tmp_path, events, capfd):
-    assert run_500(tmp_path, "--seeds", f"{ENDLESS}", f"{FAILING}", f"{THIRD}") == 2
-    assert f"{THIRD} begins" not in events()
-    assert_process_is_gone(ENDLESS, events())
+    assert report["rows"][0]["seeds"] == [LATER_SEED]
+    assert not any(event.startswith(f"{THIRD_SEED} ") for event in read_events(tmp_path))
     output = capfd.readouterr().err
-    assert "error: a step failed." in output
-    assert (
-        f"error: 500 patients, seed {FAILING}: the run failed or was stopped; see its output above." in output
-    )
+    assert "500_13 error: a step failed." in output
+    assert "error: 500 patients, seed 13: the run failed or was stopped; see its output above." in output
     assert "Traceback" not in output
 
 
-def test_interrupted_curve_stops_its_runs(tmp_path, events, monkeypatch: pytest.MonkeyPatch, capfd):
-    def interrupt(_sentinels: list[int]) -> list[int]:
-        deadline = time.monotonic() + 120
-        while not any(event.startswith(f"{ENDLESS} is process") for event in events()):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("moment", ["its process starts", "it runs"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill -9"])
+def test_run_ends_with_the_benchmark(tmp_path, number: signal.Signals, moment: str):
+    """Ctrl-C reaches all processes of a terminal, a kill the benchmark alone."""
+    folders = ("--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"))
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.curve_runs",
+        "--sizes",
+        "500",
+        "--seeds",
+        f"{ENDLESS_SEED}",
+    ]
+    messages = tmp_path / "messages.txt"
+    with messages.open("w") as file:
+        bench = subprocess.Popen([*command, *folders], cwd=ROOT, stderr=file, start_new_session=True)
 
-    claim(tmp_path / "work")
-    events_file(tmp_path / "work" / "runs").touch()
-    monkeypatch.setattr("benchmarks.learning_curve.point_run.wait", interrupt)
-    assert run_500(tmp_path, "--seeds", f"{ENDLESS}") == 130
-    assert_process_is_gone(ENDLESS, events())
-    assert "stopped; run again to continue." in capfd.readouterr().err
+    def has_come() -> bool:
+        if moment == "it runs":
+            return events_file(tmp_path / "work" / "runs").exists() and bool(read_events(tmp_path))
+        return f"500 patients, seed {ENDLESS_SEED}: " in messages.read_text()
+
+    wait_until(has_come, bench)
+    if moment == "its process starts":
+        wait_until(lambda: len(session(bench.pid)) > 1, bench)
+    if number == signal.SIGINT:
+        os.killpg(bench.pid, number)
+    else:
+        bench.send_signal(number)
+    assert bench.wait(60) == (130 if number == signal.SIGINT else -number)
+    wait_until_gone(bench.pid)
+    assert "Traceback" not in messages.read_text()
+    if number == signal.SIGINT:
+        assert messages.read_text().endswith("stopped; run again to continue.\n")
 
 
 def test_run_that_would_not_end_within_the_hours_is_left(tmp_path, monkeypatch: pytest.MonkeyPatch, caplog):
@@ -203,6 +230,7 @@ def test_output_of_a_run_has_its_name_before_each_line(tmp_path, capsys):
         (["--seeds", "42", "42"], "--seeds: 42 42 has a duplicate"),
         (["--sizes", "500", "500"], "--sizes: 500 500 has a duplicate"),
         (["--sizes", "20000", "--hours", "0.1"], "--hours 0.1: one seed of each of these sizes takes about"),
+        (["--sizes", "20000", "--seeds", "42", "--hours", "0.5"], "--hours 0.5: one seed of each"),
     ],
 )
 def test_invalid_plan_is_refused_in_one_sentence(tmp_path, capsys, arguments: list[str], words: str):
@@ -298,7 +326,9 @@ def test_scores_with_another_key_other_data_or_damage_are_ignored(tmp_path):
 def test_curve_row_is_the_paired_mean_over_seeds_and_tasks():
     points = [CurvePoint(500, 42), CurvePoint(500, 123)]
     standing = {
-        point: {model: fake_scores(point, model, above=0.02 * place * (model == "nest")) for model in MODELS}
+        point: {
+            model: fake_scores(point, model, difference=0.02 * place * (model == "nest")) for model in MODELS
+        }
         for place, point in enumerate(points)
     }
     (row,) = curve(standing, MODELS)
@@ -365,7 +395,7 @@ def test_page_lists_finished_and_missing_runs():
 def test_figure_draws_every_mean_the_difference_and_the_share():
     points = [CurvePoint(500, 42), CurvePoint(2_000, 42)]
     standing = {
-        point: {model: fake_scores(point, model, above=0.03 * place) for model in MODELS}
+        point: {model: fake_scores(point, model, difference=0.03 * place) for model in MODELS}
         for place, point in enumerate(points)
     }
     means, differences, shares = draw(curve(standing, MODELS), [500, 1_000, 2_000]).axes
@@ -495,16 +525,15 @@ SMALL = {
 }
 
 
-def arguments(folder: Path) -> tuple[str, ...]:
+def arguments(folder: Path, *seeds: str) -> tuple[str, ...]:
     folders = ("--work", str(folder / "work"), "--out", str(folder / "out"), "--keep")
-    return ("python", "-m", "benchmarks.learning_curve", "--sizes", "150", "--seeds", "42", *folders)
+    return ("python", "-m", "benchmarks.learning_curve", "--sizes", "150", "--seeds", *seeds, *folders)
 
 
 def stored_scores(folder: Path) -> dict[str, CurveScores]:
-    files = (folder / "work" / "scores").glob("*.json")
-    score_list = [
-        CurveScores.model_validate_json(path.read_text()) for path in files if not path.name.startswith(".")
-    ]
+    """Return the scores of seed 42 by model."""
+    files = (folder / "work" / "scores").glob("150_42_*.json")
+    score_list = [CurveScores.model_validate_json(path.read_text()) for path in files]
     return {scores.model: scores for scores in score_list}
 
 
@@ -519,25 +548,27 @@ def wait_until(condition, bench: subprocess.Popen) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_killed_curve_resumes_to_the_same_scores(tmp_path):
+    """Two runs beside each other are killed and resumed; one of them is compared with the same run alone."""
     killed_folder, whole_folder = tmp_path / "killed", tmp_path / "whole"
     run_folder = killed_folder / "work" / "runs" / "150_42"
     variables = environment(killed_folder, **SMALL)
     states = run_folder / "data" / "mimic" / "models" / "mimic_nest" / "state"
     cards = run_folder / "data" / "mimic" / "cards"
     for condition in (cards.exists, states.exists, (cards / "mimic_mortality_lightgbm.card.json").exists):
-        bench = subprocess.Popen([sys.executable, *arguments(killed_folder)[1:]], cwd=ROOT, env=variables)
+        command = [sys.executable, *arguments(killed_folder, "42", "123")[1:]]
+        bench = subprocess.Popen(command, cwd=ROOT, env=variables)
         wait_until(condition, bench)
         bench.send_signal(signal.SIGKILL)
         bench.wait()
         deadline = time.monotonic() + 20
-        while processes_writing_to(run_folder):
+        while processes_writing_to(run_folder.parent):
             assert time.monotonic() < deadline, "a process outlived the benchmark"
             time.sleep(0.05)
         assert stored_scores(killed_folder) == {}
-    last = run(*arguments(killed_folder), folder=killed_folder, **SMALL)
+    last = run(*arguments(killed_folder, "42", "123"), folder=killed_folder, **SMALL)
     assert last.returncode == 0, last.output
     assert "unchanged: mimic_raw" in last.output
-    assert run(*arguments(whole_folder), folder=whole_folder, **SMALL).returncode == 0
+    assert run(*arguments(whole_folder, "42"), folder=whole_folder, **SMALL).returncode == 0
     resumed_scores, whole_scores = stored_scores(killed_folder), stored_scores(whole_folder)
     assert set(resumed_scores) == set(MODELS)
     for model in MODELS:
@@ -556,14 +587,14 @@ def test_killed_curve_resumes_to_the_same_scores(tmp_path):
         assert resumed_scores["nest"].tasks[cohort].auroc == pytest.approx(score, abs=1e-6)
 
     mtimes = {path: path.stat().st_mtime_ns for path in (killed_folder / "work" / "scores").glob("*.json")}
-    second_run = run(*arguments(killed_folder), folder=killed_folder, **SMALL)
-    assert "1 of 1 runs are done already" in second_run.output
+    second_run = run(*arguments(killed_folder, "42", "123"), folder=killed_folder, **SMALL)
+    assert "2 of 2 runs are done already" in second_run.output
     assert mtimes == {
         path: path.stat().st_mtime_ns for path in (killed_folder / "work" / "scores").glob("*.json")
     }
 
     changed_run = run(
-        *arguments(killed_folder), folder=killed_folder, **SMALL | {"NEST_FINETUNING": "epochs=2"}
+        *arguments(killed_folder, "42"), folder=killed_folder, **SMALL | {"NEST_FINETUNING": "epochs=2"}
     )
     assert "150 patients, seed 42: " in changed_run.output
     assert stored_scores(killed_folder)["nest"].key != resumed_scores["nest"].key

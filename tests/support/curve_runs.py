@@ -1,12 +1,18 @@
-"""Runs of the learning curve's points without a chain, in the processes that real ones have."""
+"""Runs of the learning curve's points without a chain, in the processes that real ones have.
+
+As a command it is the benchmark with such runs.
+"""
 
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from benchmarks.learning_curve import __main__ as benchmark
 from benchmarks.learning_curve.chain import COHORTS
 from benchmarks.learning_curve.point_run import PointRun
 from benchmarks.learning_curve.schedule import CurvePoint
@@ -23,14 +29,21 @@ LEVELS = {
     "logistic": 0.74,
     "best": 0.9,
 }
-FIRST, SECOND, THIRD, ENDLESS, FAILING = 42, 123, 456, 666, 13
-"""Seeds: of runs of which the first two wait for each other, of one without an end, and of one that fails beside it."""
+FIRST_SEED, SECOND_SEED, THIRD_SEED, FAILING_SEED, LATER_SEED, ENDLESS_SEED = 42, 123, 456, 13, 14, 666
+EVENT_BEFORE_END = {
+    FIRST_SEED: f"{SECOND_SEED} begins",
+    SECOND_SEED: f"{THIRD_SEED} begins",
+    FAILING_SEED: f"{LATER_SEED} begins",
+    LATER_SEED: f"{FAILING_SEED} fails",
+    ENDLESS_SEED: "the sea runs dry",
+}
+"""By a run's seed: what must have happened before it ends."""
 
 
-def fake_scores(point: CurvePoint, model: str, *, above: float = 0.0, **changes) -> CurveScores:
+def fake_scores(point: CurvePoint, model: str, *, difference: float = 0.0, **changes) -> CurveScores:
     """Return scores at the model's level, with resamples that have the same noise for every model."""
     noise = np.random.default_rng(point.seed).normal(0, 0.02, 200)
-    auroc = LEVELS[model] + above
+    auroc = LEVELS[model] + difference
     task = TaskScore(auroc=auroc, resampled=list(auroc + noise), rows=30, patients=20, positives=12)
     fields = {
         "size": point.size,
@@ -61,14 +74,10 @@ class RunWithoutChain(PointRun):
     """A run that notes when it begins and ends, and whose scores are not measured."""
 
     def make_scores(self) -> None:
-        self._note(f"{self.point.seed} begins")
-        self._note(f"{self.point.seed} is process {os.getpid()}")
-        if self.point.seed == ENDLESS:
-            time.sleep(600)
-        beside = {FIRST: SECOND, SECOND: FIRST, FAILING: ENDLESS}.get(self.point.seed)
-        if beside:
-            self._wait_for(f"{beside} is process")
-        if self.point.seed == FAILING:
+        self._note(f"{self.point.seed} begins as process {os.getpid()}")
+        self._wait_for(EVENT_BEFORE_END.get(self.point.seed, ""))
+        if self.point.seed == FAILING_SEED:
+            self._note(f"{self.point.seed} fails")
             raise NestError("a step failed.")
         store_all(self)
         self._note(f"{self.point.seed} ends")
@@ -89,3 +98,14 @@ def events_file(folder: Path) -> Path:
     """Return the file in which the runs of a folder note what happens."""
     folder.mkdir(parents=True, exist_ok=True)
     return folder / "events.txt"
+
+
+def use_runs_without_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command make runs without a chain."""
+    monkeypatch.setattr(benchmark, "PointRun", RunWithoutChain)
+
+
+if __name__ == "__main__":
+    with pytest.MonkeyPatch.context() as patch:
+        use_runs_without_chain(patch)
+        sys.exit(benchmark.main())

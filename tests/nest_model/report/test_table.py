@@ -25,10 +25,9 @@ def test_a_difference_has_its_sign_but_no_minus_before_zero():
     )
 
 
-def test_a_bound_that_rounds_to_zero_tells_on_which_side_of_zero_it_lies():
-    below, above = (
-        interval({"value": -0.003, "low": -0.006, "high": high}, with_sign=True)
-        for high in (-0.00005, 0.00005)
-    )
-    assert below.endswith("to −0.000)")
-    assert above.endswith("to +0.000)")
+@pytest.mark.parametrize(
+    ("bound", "text"), [(-0.00005, "−0.000"), (0.00005, "+0.000"), (0.0, "0.000"), (-0.0, "0.000")]
+)
+def test_a_bound_that_rounds_to_zero_tells_on_which_side_of_zero_it_lies(bound, text):
+    score = {"value": -0.003, "low": -0.006, "high": bound}
+    assert interval(score, with_sign=True) == f"−0.003 (−0.006 to {text})"
