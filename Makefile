@@ -120,7 +120,7 @@ bench-simulation: setup
 	$(BIN)/python -m benchmarks.simulation --sweep 0.25 1 --out $(OUT) $(FLAGS)
 
 # NEST and its yardsticks on 500 to 20,000 synthetic patients: 4 hours on two cores, resumed if broken off;
-# SIZES="500 1000", SEEDS="42 123", FLAGS=… as the command's --help says; FLAGS="--hours 11" for five seeds of every size
+# SIZES="500 1000", SEEDS="42 123", FLAGS=… as the command's --help says; FLAGS="--hours 8" for five seeds of every size
 bench-learning: setup
 	$(BIN)/python -m benchmarks.learning_curve --work $(WORK)/learning_curve --out $(OUT) \
 		$(if $(SIZES),--sizes $(SIZES)) $(if $(SEEDS),--seeds $(SEEDS)) $(FLAGS)
