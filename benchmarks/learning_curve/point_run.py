@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -90,6 +91,7 @@ class _PointProcess:
         self._process = multiprocessing.get_context("spawn").Process(
             target=_make_scores, args=(run,), daemon=True
         )
+        resource_tracker.ensure_running()  # whose start by `start` would let Ctrl-C through again
         with _ctrl_c_held_back():  # until the new process can answer it
             self._process.start()
 

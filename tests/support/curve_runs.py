@@ -4,6 +4,7 @@ As a command it is the benchmark with such runs.
 """
 
 import os
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -106,6 +107,8 @@ def use_runs_without_chain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 if __name__ == "__main__":
+    # a shell starts what runs in the background, as the tests may, deaf to Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.MonkeyPatch.context() as patch:
         use_runs_without_chain(patch)
         sys.exit(benchmark.main())
