@@ -115,8 +115,8 @@ def _runs(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> s
         ]
     note = (
         "\nWith the outcome: rows of mortality / long stay / readmission. Seconds: of runs that were not interrupted, "
-        "also where another run or other work shared the machine; the load is that before the first of the command's "
-        "runs."
+        "also where another run or other work shared the machine; the load is that before the run, or before the "
+        "first of those that one command made."
     )
     machines = _names_with_sizes({row["size"]: row["machines"] for row in report["rows"]})
     return _table(heads, cells) + f"{note}{f' Made on {machines}.' if machines else ''}\n"
