@@ -162,8 +162,10 @@ def test_after_a_failed_run_the_other_ends_and_no_further_one_begins(
     assert "Traceback" not in output
 
 
-@pytest.mark.parametrize("moment", ["its process starts", "it runs"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill -9"])
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [(signal.SIGKILL, "its process starts"), (signal.SIGKILL, "it runs"), (signal.SIGINT, "it runs")],
+)
 def test_run_ends_with_the_benchmark(tmp_path, number: signal.Signals, moment: str):
     """Ctrl-C reaches all processes of a terminal, a kill the benchmark alone."""
     folders = ("--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"))

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +78,8 @@ class RunWithoutChain(PointRun):
     def make_scores(self) -> None:
         self._note(f"{self.point.seed} begins as process {os.getpid()}")
         self._wait_for(EVENT_BEFORE_END.get(self.point.seed, ""))
+        if self.point.seed == LATER_SEED:
+            self._wait_until_gone(FAILING_SEED)
         if self.point.seed == FAILING_SEED:
             self._note(f"{self.point.seed} fails")
             raise NestError("a step failed.")
@@ -93,6 +96,15 @@ class RunWithoutChain(PointRun):
             if time.monotonic() > deadline:
                 raise NestError(f"{event}: this did not happen.")
             time.sleep(0.02)
+
+    def _wait_until_gone(self, seed: int) -> None:
+        """Wait until the benchmark has seen the end of another run's process."""
+        events = events_file(self.folder.parent).read_text().splitlines()
+        (process,) = [int(event.split()[-1]) for event in events if event.startswith(f"{seed} begins as")]
+        with suppress(ProcessLookupError):
+            while True:
+                os.kill(process, 0)
+                time.sleep(0.02)
 
 
 def events_file(folder: Path) -> Path:
