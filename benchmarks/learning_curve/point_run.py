@@ -135,11 +135,21 @@ def _stop(processes: Collection[_PointProcess]) -> None:
 @contextmanager
 def _ctrl_c_held_back() -> Iterator[None]:
     """Hold Ctrl-C back within a block, also in the processes that it starts."""
+    previous_handler = signal.getsignal(signal.SIGINT)
+    if previous_handler is signal.SIG_IGN:  # as in a shell's background: the processes ignore it too
+        yield
+        return
+    signals = list[int]()
+    # the mask is what a new process inherits; here any other thread would still take the signal
+    signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
     previous_signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous_signals)
+        signal.signal(signal.SIGINT, previous_handler)
+    if signals:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _make_scores(run: PointRun) -> None:

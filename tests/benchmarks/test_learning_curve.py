@@ -164,7 +164,12 @@ def test_after_a_failed_run_the_other_ends_and_no_further_one_begins(
 
 @pytest.mark.parametrize(
     ("number", "moment"),
-    [(signal.SIGKILL, "its process starts"), (signal.SIGKILL, "it runs"), (signal.SIGINT, "it runs")],
+    [
+        (signal.SIGKILL, "its process starts"),
+        (signal.SIGKILL, "it runs"),
+        (signal.SIGINT, "its process starts"),
+        (signal.SIGINT, "it runs"),
+    ],
 )
 def test_run_ends_with_the_benchmark(tmp_path, number: signal.Signals, moment: str):
     """Ctrl-C reaches all processes of a terminal, a kill the benchmark alone."""
