@@ -330,6 +330,25 @@ def item_drift(weights: dict[str, Tensor], batch: PackedBatch, items: list[int],
     )
 
 
+def classifier(
+    weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch, items: list[int]
+) -> Tensor:
+    """Return a task's logits, [subjects, classes]."""
+    of_encoder, of_head, of_votes = (below(weights, part) for part in ("encoder.", "head.", "votes."))
+    parts = read_out(of_encoder, config, batch, items)
+    logits = cls_head(of_head, parts[:, 0]) if parts.shape[1] == 1 else history_head(of_head, parts)
+    return logits + votes(of_votes, of_encoder["embedding.weight"], batch) if of_votes else logits
+
+
+def below(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the weights whose names begin with the prefix, named without it."""
+    return {name.removeprefix(prefix): weight for name, weight in weights.items() if name.startswith(prefix)}
+
+
+def cls_head(weights: dict[str, Tensor], cls_row: Tensor) -> Tensor:
+    return dense(weights, "out", gelu(dense(weights, "dense", cls_row)))
+
+
 def history_head(weights: dict[str, Tensor], parts: Tensor) -> Tensor:
     parts_list = [layer_norm(parts[:, k], weights[f"norms.{k}.weight"]) for k in range(parts.shape[1])]
     x = torch.cat(parts_list, dim=1)

@@ -72,6 +72,19 @@ def test_packed_model_equals_the_padded_reference_with_gradients(sizes, config, 
 
 
 @settings(max_examples=examples(25), deadline=None)
+@given(configs, st.integers(0, 1000))
+def test_presence_scores_equal_the_reference(config, seed):
+    model = seeded_model(config, seed)
+    model.set_head.log_presence_ratio.copy_(torch.randn(config.vocab_size))
+    cls_rows = torch.randn(4, config.d_model, dtype=torch.float64)
+
+    scores = model.presence_scores(cls_rows)
+
+    logits = reference_model.set_head(dict(model.named_parameters()), config, cls_rows)
+    torch.testing.assert_close(scores, logits + model.set_head.log_presence_ratio, rtol=0, atol=1e-12)
+
+
+@settings(max_examples=examples(25), deadline=None)
 @given(subjects, configs, st.integers(0, 1000))
 def test_packed_float32_equals_padded_float64_to_1e_5(sizes, config, seed):
     batch = ragged_batch(sizes, seed, config.cse_position)
