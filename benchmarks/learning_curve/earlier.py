@@ -7,7 +7,7 @@ from typing import Any
 
 from schemas.errors import InputError
 
-CONTRACT = "learning_curve/3"
+CONTRACT = "learning_curve/4"
 """The form of a report; another one has other rows, and is refused."""
 
 

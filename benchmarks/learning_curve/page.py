@@ -18,12 +18,19 @@ resampled patients, the same draws for every model of a seed. ± is the standard
 patients and training together.
 """
 
+PRETRAINING = """On validation patients, the mean over the seeds: MLM in nats, MSM in nats under its constant guess,
+lists of a set's tokens as NDCG@10; beside them the [two guesses](../training.md#is-anything-learnt): the constant
+one, and the mixture with the patient's own sets.
+"""
+
 
 def page(report: Mapping[str, Any], figure: str) -> str:
     """Return the page; `figure` is the file name of the figure in the same folder."""
     rows = {row["size"]: row for row in report["rows"]}
     parts = [ABOUT, f"{_settings(report)}\n", f"![The learning curve]({figure})\n"]
     parts += [_models(report, rows), "## NEST less LightGBM\n", _differences(report, rows)]
+    parts += ["## What pretraining and fine-tuning are worth\n", _worth(report, rows)]
+    parts += ["## What the pretraining learns\n", PRETRAINING, _pretraining(report, rows)]
     parts += ["## Task by task\n", _tasks(report, rows), "## Seed by seed\n", _by_seed(report, rows)]
     parts += ["## Runs\n", _runs(report, rows)]
     return "\n".join(parts)
@@ -61,6 +68,44 @@ def _differences(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]
             ]
         )
     return _table([*heads, "share of the gap to the planted risk NEST closes"], cells)
+
+
+def _worth(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
+    others = ("without_pretraining", "probe")
+    heads = [
+        *(f"{LABELS['nest']} − {LABELS[model]}" for model in others),
+        "NEST − LightGBM without seed 42, on whose validation patients the recipe was chosen",
+    ]
+    cells: dict[int, Sequence[str] | None] = {}
+    for size in report["sizes"]:
+        if (row := rows.get(size)) is None:
+            cells[size] = None
+            continue
+        differences = [row["nest_less"].get(model) for model in others]
+        differences.append(row["less_lightgbm_without_seed_of_choices"])
+        cells[size] = [interval(score, with_sign=True) if score else "–" for score in differences]
+    return _table(heads, cells)
+
+
+def _pretraining(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
+    constant, mixture = "… constant", "… mixture"
+    heads = ["MLM", constant, mixture, "MSM under its constant", mixture, "lists", constant, mixture]
+    cells: dict[int, Sequence[str] | None] = {}
+    for size in report["sizes"]:
+        row = rows.get(size)
+        cells[size] = row and _pretraining_cells(row["pretraining"], len(heads))
+    return _table(heads, cells)
+
+
+def _pretraining_cells(scores: Mapping[str, float], num_cells: int) -> list[str]:
+    if not scores:
+        return ["–"] * num_cells
+    mlm, lists = (
+        [scores[f"{name}{guess}"] for guess in ("", "_constant", "_mixture")]
+        for name in ("mlm", "ndcg_at_10")
+    )
+    msm = [scores["msm_constant"] - scores[name] for name in ("msm", "msm_mixture")]
+    return [f"{value:.3f}".replace("-", "−") for value in (*mlm, *msm, *lists)]
 
 
 def _percent(score: Mapping[str, float | None]) -> str:

@@ -11,6 +11,7 @@ from benchmarks.learning_curve import fresh
 from benchmarks.learning_curve.chain import COHORTS, FRESH, data_version, layout_of
 from benchmarks.learning_curve.schedule import CurvePoint
 from benchmarks.pipelines.measure import Machine
+from benchmarks.pretraining_scores import read_pretraining_scores
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import Predictions, read_predictions
 from nest_model.evaluation.bootstrap import Resamples, weighted_auroc
@@ -40,13 +41,15 @@ class CurveScores(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    contract: Literal["learning_curve_scores/2"] = "learning_curve_scores/2"
+    contract: Literal["learning_curve_scores/3"] = "learning_curve_scores/3"
     size: int
     seed: int
     model: str
     key: str  # hash of code, settings, size and seed
     data: str  # hash of the shards and labels it was scored on
     tasks: dict[str, TaskScore]
+    # of the run's pretraining; empty: the run made none, or there were too few validation patients
+    pretraining: dict[str, float]
     # of the whole run that made the model; None: the run resumed an earlier one
     seconds: float | None
     machine: Machine  # with its load before the run
@@ -93,11 +96,13 @@ def write_scores(
     machine: Machine,
 ) -> None:
     """Score these models' predictions for a run's test rows, and write a file for each model."""
-    data = data_version(layout_of(run_folder))
+    layout = layout_of(run_folder)
+    data, pretrained = data_version(layout), layout.model("mimic_nest")
+    pretraining = read_pretraining_scores(pretrained) if is_written(pretrained / "metrics.json") else {}
     for model, key in models.items():
         tasks = _score_tasks(run_folder, model, key, point.seed)
         about = {"size": point.size, "seed": point.seed, "model": model, "key": key, "data": data}
-        scores = CurveScores(**about, tasks=tasks, seconds=seconds, machine=machine)
+        scores = CurveScores(**about, tasks=tasks, pretraining=pretraining, seconds=seconds, machine=machine)
         write_text(path_of(folder, point, model), scores.model_dump_json() + "\n")
 
 

@@ -1,11 +1,11 @@
 """The scores of the variants: means over the seeds, and differences to the recipe on the same resampled patients."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from benchmarks.pretraining_scores import read_pretraining_scores
 from benchmarks.recipe.trainings import COHORTS, Trainings
 from benchmarks.recipe.variants import RECIPE, Variant
 from nest_model.data.predictions import Predictions
@@ -66,26 +66,15 @@ def _difference(values: Sequence[Any]) -> Any:
 
 
 def _validation(trainings: Trainings, variant: Variant) -> dict[str, float]:
-    """Return the pretraining's losses in nats and NDCG@10 of its lists, on validation patients, beside the guesses.
+    """Return the scores of the pretraining on validation patients, see `read_pretraining_scores`.
 
     Raises:
         InputError: there are too few validation patients for the guesses.
     """
-    metrics = json.loads((trainings.pretraining(variant).model / "metrics.json").read_text())
-    values, guesses = metrics["validation"], metrics["yardsticks"]
-    if not guesses:
+    scores = read_pretraining_scores(trainings.pretraining(variant).model)
+    if not scores:
         raise InputError(
             f"{trainings.layout.root}: too few validation patients to judge a pretraining by; take the tables of more "
             "patients."
         )
-    return {
-        "mlm": values["val_mlm"],
-        "mlm_constant": guesses["val_mlm"]["constant"],
-        "mlm_mixture": guesses["val_mlm"]["mixture"],
-        "msm": values["val_msm"],
-        "msm_constant": guesses["val_msm"]["constant"],
-        "msm_mixture": guesses["val_msm"]["mixture"],
-        "ndcg_at_10": values["val_ndcg_at_10_head"],
-        "ndcg_at_10_constant": guesses["val_ndcg_at_10"]["constant"],
-        "ndcg_at_10_mixture": guesses["val_ndcg_at_10"]["mixture"],
-    }
+    return scores

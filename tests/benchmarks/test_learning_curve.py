@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.learning_curve import chain, fresh
 from benchmarks.learning_curve.__main__ import main
-from benchmarks.learning_curve.curve import curve, not_learnable
+from benchmarks.learning_curve.curve import SEED_OF_CHOICES, curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
 from benchmarks.learning_curve.point_run import PointRun, run_all
@@ -44,6 +44,7 @@ from tests.support.curve_runs import (
     LATER_SEED,
     LEVELS,
     MACHINE,
+    PRETRAINING_SCORES,
     SECOND_SEED,
     THIRD_SEED,
     RunWithoutChain,
@@ -353,11 +354,35 @@ def test_curve_row_is_the_paired_mean_over_seeds_and_tasks():
     seed_differences = [scores["less_lightgbm"]["nest"] for scores in row["by_seed"]]
     assert [score["value"] for score in seed_differences] == pytest.approx([0.05, 0.07])
     assert [score["high"] for score in seed_differences] == pytest.approx([0.05, 0.07])
+    worth = row["nest_less"]["without_pretraining"]
+    assert [worth[part] for part in ("value", "low", "high")] == pytest.approx([0.11] * 3)
+    assert row["nest_less"]["probe"]["value"] == pytest.approx(0.04)
+    assert row["less_lightgbm_without_seed_of_choices"]["value"] == pytest.approx(0.07)
     assert row["gap_closed"]["value"] == pytest.approx(0.06 / 0.15)
     assert row["test_patients"] == 40
     assert row["tasks"]["Readmission"]["best"]["value"] == pytest.approx(0.9)
     assert row["runs"] == [{"seconds": 100.0, "load": 0.25}] * 2
     assert row["machines"] == ["2 cores of a chip, 24.0 GiB, Python 3.11.7"]
+
+
+def test_pretraining_of_a_size_is_the_mean_of_its_seeds_if_all_have_scores():
+    points = [CurvePoint(500, 42), CurvePoint(500, 123)]
+    changes = [{}, {"pretraining": PRETRAINING_SCORES | {"msm": 2.425}}]
+    scores = {
+        point: {model: fake_scores(point, model, **change) for model in MODELS}
+        for point, change in zip(points, changes, strict=True)
+    }
+    (row,) = curve(scores, MODELS)
+    assert row["pretraining"] == PRETRAINING_SCORES | {"msm": 2.4}
+    scores[points[0]]["nest"] = fake_scores(points[0], "nest", pretraining={})
+    (row,) = curve(scores, MODELS)
+    assert row["pretraining"] == {}
+
+
+def test_seed_of_the_choices_alone_leaves_nothing_without_it():
+    point = CurvePoint(500, SEED_OF_CHOICES)
+    (row,) = curve({point: {model: fake_scores(point, model) for model in MODELS}}, MODELS)
+    assert row["less_lightgbm_without_seed_of_choices"] == {}
 
 
 def test_point_without_a_model_or_a_task_is_in_no_row():
@@ -385,7 +410,12 @@ def test_page_lists_finished_and_missing_runs():
     }
     lines = page(report, "curve.png").splitlines()
     assert "![The learning curve](curve.png)" in lines
-    assert sum(line.startswith("| 1,000 | not run |") for line in lines) == 2
+    assert sum(line.startswith("| 1,000 | not run |") for line in lines) == 4
+    assert "| 500 | 4.500 | 6.700 | 6.200 | 0.125 | 0.062 | 0.420 | 0.390 | 0.440 |" in lines
+    assert any(
+        line.startswith("| 500 | +0.100 ± 0.000 (+0.100 to +0.100) | +0.030 ± 0.000 (") for line in lines
+    )
+    assert any(line.startswith("| 2,000 | +0.100 (") and line.endswith(" | – |") for line in lines)
     assert any(line.startswith("| 500 | 42, 123 | – | 40 |") for line in lines)
     assert any(line.startswith("| 1,000 | – | 42, 123 | – |") for line in lines)
     assert any(line.startswith("| 2,000 | 42 | 123 (too few patients) | 20 |") for line in lines)
@@ -481,7 +511,8 @@ def test_earlier_rows_stand_for_the_sizes_without_scores(tmp_path):
         in text
     )
     lines_of_size = [line for line in text.splitlines() if line.startswith("| 40,000 |")]
-    assert len(lines_of_size) == len(("models", "differences", "seed", "runs")) + len(chain.COHORTS)
+    tables = ("models", "differences", "worth", "pretraining", "seed", "runs")
+    assert len(lines_of_size) == len(tables) + len(chain.COHORTS)
 
 
 def test_row_names_the_machine_of_every_model():
@@ -520,7 +551,7 @@ def test_missing_earlier_file_is_refused(tmp_path, capsys):
 
 
 def test_earlier_file_of_other_settings_is_refused(tmp_path, capsys):
-    report = {"contract": "learning_curve/3", "settings": {"NEST_MODEL": "small"}}
+    report = {"contract": "learning_curve/4", "settings": {"NEST_MODEL": "small"}}
     error = refused_earlier_file(tmp_path, capsys, write_report(tmp_path / "learning_curve.json", report))
     assert "was made with NEST_MODEL=small, the new one would be with NEST_MODEL=tiny; set the same" in error
 

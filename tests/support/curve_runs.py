@@ -31,6 +31,17 @@ LEVELS = {
     "logistic": 0.74,
     "best": 0.9,
 }
+PRETRAINING_SCORES = {
+    "mlm": 4.5,
+    "mlm_constant": 6.7,
+    "mlm_mixture": 6.2,
+    "msm": 2.375,
+    "msm_constant": 2.5,
+    "msm_mixture": 2.4375,
+    "ndcg_at_10": 0.42,
+    "ndcg_at_10_constant": 0.39,
+    "ndcg_at_10_mixture": 0.44,
+}
 FIRST_SEED, SECOND_SEED, THIRD_SEED, FAILING_SEED, LATER_SEED, ENDLESS_SEED = 42, 123, 456, 13, 14, 666
 EVENT_BEFORE_END = {
     FIRST_SEED: f"{SECOND_SEED} begins",
@@ -55,7 +66,8 @@ def fake_scores(point: CurvePoint, model: str, *, difference: float = 0.0, **cha
         "data": "data",
     }
     tasks = dict.fromkeys(COHORTS, task)
-    return CurveScores(**{**fields, "tasks": tasks, "seconds": 100.0, "machine": MACHINE, **changes})
+    about_run = {"pretraining": PRETRAINING_SCORES, "seconds": 100.0, "machine": MACHINE}
+    return CurveScores(**{**fields, "tasks": tasks, **about_run, **changes})
 
 
 def store(folder: Path, point: CurvePoint, scores: CurveScores) -> Path:
