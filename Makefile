@@ -125,7 +125,7 @@ bench-learning: setup
 	$(BIN)/python -m benchmarks.learning_curve --work $(WORK)/learning_curve --out $(OUT) \
 		$(if $(SIZES),--sizes $(SIZES)) $(if $(SEEDS),--seeds $(SEEDS)) $(FLAGS)
 
-# what each part of the recipe is worth, on the tables that `make mimic_full` has made: 76 of its 330 trainings took 102
+# what each part of the recipe is worth, on the tables that `make mimic_full` has made: 76 of its 329 trainings took 102
 # minutes on two cores beside other work; resumed if broken off; VARIANTS="readout thinning" and FLAGS=… as the command's --help says
 bench-recipe: setup
 	$(BIN)/python -m benchmarks.recipe --work $(WORK)/recipe --out $(OUT) $(if $(VARIANTS),--variants $(VARIANTS)) $(FLAGS)
