@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from assets.definitions import build
+from nest_model.config import ModelConfig
+from nest_model.training.recipe import FINETUNING, PRETRAINING
 from schemas.cards import StepCard
 from schemas.label_counts import suppress_label_counts
 from schemas.layout import Layout
@@ -152,13 +155,46 @@ def test_other_dagster_commands_find_the_assets(command: tuple[str, ...], tmp_pa
 @pytest.mark.skipif(not DEMO.exists(), reason="the MIMIC-IV demo is not beside the repository")
 @pytest.mark.parametrize("preset", ["default", "paper"])
 def test_mimic_full_runs_on_the_real_demo(preset: str, tmp_path: Path):
+    result = run_on_demo(tmp_path, NEST_PRESET=preset)
+    assert_withheld_rows_are_nowhere(Layout(result.data / "mimic"))
+
+
+@pytest.mark.demo
+@pytest.mark.long
+@pytest.mark.skipif(not DEMO.exists(), reason="the MIMIC-IV demo is not beside the repository")
+def test_the_papers_nest_runs_on_the_real_demo_at_a_small_size(tmp_path: Path):
+    """All but its sizes and epochs is the paper's: data rules, Time2Vec, positions, readout, rates and yardsticks."""
+    result = run_on_demo(
+        tmp_path,
+        NEST_PRESET="paper",
+        NEST_MODEL="paper",
+        NEST_PRETRAINING="d_model=16 heads=2 d_ff=16 layers=1 epochs=2",
+        NEST_FINETUNING="epochs=2",
+    )
+    layout = Layout(result.data / "mimic")
+    config = json.loads((layout.model("mimic_nest") / "config.json").read_text())
+    sizes = {"d_model": 16, "heads": 2, "d_ff": 16, "layers": 1}
+    papers_config = ModelConfig.preset(
+        "paper", config["model"]["vocab_size"], cse_position="days_since_prior", **sizes
+    )
+    assert config["model"] == json.loads(json.dumps(asdict(papers_config)))
+    for model, recipe in (
+        ("mimic_nest", PRETRAINING["paper"]),
+        ("mimic_long_stay_nest", FINETUNING["paper"]),
+    ):
+        trained = json.loads((layout.model(model) / "config.json").read_text())["training"]["recipe"]
+        assert trained == json.loads(json.dumps(asdict(replace(recipe, epochs=2))))
+
+
+def run_on_demo(folder: Path, **settings: str) -> Run:
+    """Run mimic_full on the demo to its report."""
     result = run(
         "dagster", "job", "execute", "-j", "mimic_full",
-        folder=tmp_path, NEST_MIMIC_DIR=str(DEMO), NEST_VOCAB_DIR=str(CROSSWALKS), NEST_PRESET=preset,
+        folder=folder, NEST_MIMIC_DIR=str(DEMO), NEST_VOCAB_DIR=str(CROSSWALKS), **settings,
     )  # fmt: skip
     assert result.returncode == 0, result.output[-3000:]
     assert (result.data / "mimic" / "reports" / "mimic" / "report.html").exists()
-    assert_withheld_rows_are_nowhere(Layout(result.data / "mimic"))
+    return result
 
 
 def assert_withheld_rows_are_nowhere(layout: Layout) -> None:
