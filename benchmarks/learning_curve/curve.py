@@ -8,6 +8,7 @@ import numpy as np
 from benchmarks.learning_curve.chain import COHORTS
 from benchmarks.learning_curve.schedule import CurvePoint
 from benchmarks.learning_curve.scores import CurveScores, TaskScore
+from benchmarks.pretraining_scores import PretrainingScores
 from nest_model.evaluation.metrics import Score, combine, missing
 from nest_model.report.tasks import title_of
 
@@ -49,7 +50,6 @@ def _row(size: int, seeds: Mapping[int, Mapping[str, CurveScores]], models: Sequ
         for model, scores in seed_scores.items()
         if model not in ("lightgbm", "best")
     }
-    other_seeds = [place for place, seed in enumerate(seeds) if seed != SEED_OF_CHOICES]
     first_model = next(iter(models))
     task_scores = [scores[first_model].tasks for scores in seeds.values()]
     return {
@@ -59,8 +59,8 @@ def _row(size: int, seeds: Mapping[int, Mapping[str, CurveScores]], models: Sequ
         "positives": {cohort: sum(tasks[cohort].positives for tasks in task_scores) for cohort in COHORTS},
         "models": {model: mean.json() | {"sd": _sd(seed_scores[model])} for model, mean in means.items()},
         "less_lightgbm": {model: _with_sd(scores) for model, scores in differences.items()},
-        "less_lightgbm_without_seed_of_choices": _with_sd(
-            [differences["nest"][place] for place in other_seeds]
+        "nest_less_lightgbm_other_seeds": _with_sd(
+            [score for seed, score in zip(seeds, differences["nest"], strict=True) if seed != SEED_OF_CHOICES]
         ),
         "nest_less": {
             model: _with_sd(list(map(_difference, seed_scores["nest"], seed_scores[model])))
@@ -106,8 +106,9 @@ def _mean(scores: Sequence[Score]) -> Score:
 
 
 def _with_sd(scores: Sequence[Score]) -> dict[str, Any]:
-    """Return the mean over the seeds and their standard deviation, JSON-ready; empty without a seed."""
-    return _mean(scores).json() | {"sd": _sd(scores)} if scores else {}
+    """Return the mean over the seeds and their standard deviation, JSON-ready."""
+    mean = _mean(scores) if scores else missing("no seed")
+    return mean.json() | {"sd": _sd(scores)}
 
 
 def _difference(score: Score, other: Score) -> Score:
@@ -120,14 +121,16 @@ def _sd(scores: Sequence[Score]) -> float | None:
     return round(float(np.std(values, ddof=1)), 6) if len(values) > 1 else None
 
 
-def _pretraining(scores_by_seed: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _pretraining(scores_by_seed: Sequence[PretrainingScores]) -> dict[str, float | None]:
     """Return the mean over the seeds of each score of the pretraining; empty where a seed has none."""
     if not all(scores_by_seed):
         return {}
-    return {
-        name: round(float(np.mean([scores[name] for scores in scores_by_seed])), 6)
-        for name in scores_by_seed[0]
-    }
+    return {name: _rounded_mean([scores[name] for scores in scores_by_seed]) for name in scores_by_seed[0]}
+
+
+def _rounded_mean(values: Sequence[float | None]) -> float | None:
+    known_values = [value for value in values if value is not None]
+    return round(float(np.mean(known_values)), 6) if len(known_values) == len(values) else None
 
 
 def _gap_closed(means: Mapping[str, Score]) -> Score:

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
+from benchmarks.learning_curve.curve import SEED_OF_CHOICES
 from schemas.errors import InputError
 
 CONTRACT = "learning_curve/4"
-"""The form of a report; another one has other rows, and is refused."""
+"""The form of a report; one of version 3 is read too, one of another is refused."""
 
 
 def read_report(file: Path, settings: Mapping[str, str]) -> dict[str, Any]:
@@ -23,6 +25,8 @@ def read_report(file: Path, settings: Mapping[str, str]) -> dict[str, Any]:
         raise InputError(f"{file}: this file cannot be read ({error.strerror}).") from None
     except ValueError:
         report = None
+    if isinstance(report, dict) and report.get("contract") == "learning_curve/3":
+        report |= {"contract": CONTRACT, "rows": [_from_version_3(row) for row in report["rows"]]}
     if not isinstance(report, dict) or report.get("contract") != CONTRACT:
         raise InputError(
             f"{file}: this is no report of the learning curve, or one of an earlier version; give a "
@@ -49,6 +53,27 @@ def with_earlier(report: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[
         "seeds": list(dict.fromkeys([*report["seeds"], *earlier["seeds"]])),
         "rows": sorted(both("rows"), key=lambda row: row["size"]),
         "not_learnable": both("not_learnable"),
+    }
+
+
+def _from_version_3(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with the differences that version 3 lacks, without intervals, and without the pretraining."""
+
+    def nest_less(model: str, *, left_out_seed: int | None = None) -> dict[str, Any]:
+        scores = [scores["models"] for scores in row["by_seed"] if scores["seed"] != left_out_seed]
+        values = [each["nest"]["value"] - each[model]["value"] for each in scores]
+        return {
+            "value": round(fmean(values), 6) if values else None,
+            "low": None,
+            "high": None,
+            "note": "",
+            "sd": round(stdev(values), 6) if len(values) > 1 else None,
+        }
+
+    return dict(row) | {
+        "nest_less_lightgbm_other_seeds": nest_less("lightgbm", left_out_seed=SEED_OF_CHOICES),
+        "nest_less": {model: nest_less(model) for model in ("without_pretraining", "probe")},
+        "pretraining": {},
     }
 
 

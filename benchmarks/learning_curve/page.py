@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.learning_curve.curve import SEED_OF_CHOICES
+from benchmarks.pretraining_scores import GUESSES, guess_cells, model_cells
 from nest_model.report.table import LABELS, interval
 
 _ORDER = ("best", "lightgbm", "logistic", "without_pretraining", "probe", "nest")
@@ -18,9 +20,9 @@ resampled patients, the same draws for every model of a seed. ± is the standard
 patients and training together.
 """
 
-PRETRAINING = """On validation patients, the mean over the seeds: MLM in nats, MSM in nats under its constant guess,
-lists of a set's tokens as NDCG@10; beside them the [two guesses](../training.md#is-anything-learnt): the constant
-one, and the mixture with the patient's own sets.
+PRETRAINING = """On validation patients, the mean over the seeds, beside the [two
+guesses](../training.md#is-anything-learnt): MLM in nats, lists of a set's tokens as NDCG@10. Bold: no better than
+the constant guess.
 """
 
 
@@ -30,7 +32,7 @@ def page(report: Mapping[str, Any], figure: str) -> str:
     parts = [ABOUT, f"{_settings(report)}\n", f"![The learning curve]({figure})\n"]
     parts += [_models(report, rows), "## NEST less LightGBM\n", _differences(report, rows)]
     parts += ["## What pretraining and fine-tuning are worth\n", _worth(report, rows)]
-    parts += ["## What the pretraining learns\n", PRETRAINING, _pretraining(report, rows)]
+    parts += ["## What the pretraining learns\n", PRETRAINING, _pretraining(rows)]
     parts += ["## Task by task\n", _tasks(report, rows), "## Seed by seed\n", _by_seed(report, rows)]
     parts += ["## Runs\n", _runs(report, rows)]
     return "\n".join(parts)
@@ -56,56 +58,51 @@ def _differences(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]
         model for model in ("nest", "probe", "without_pretraining", "logistic") if model in report["models"]
     ]
     heads = [f"{LABELS[model]} − LightGBM" for model in models]
-    cells: dict[int, Sequence[str] | None] = {}
-    for size in report["sizes"]:
-        row = rows.get(size)
-        cells[size] = (
-            row
-            if row is None
-            else [
-                *(interval(row["less_lightgbm"][model], with_sign=True) for model in models),
-                _percent(row["gap_closed"]),
-            ]
-        )
-    return _table([*heads, "share of the gap to the planted risk NEST closes"], cells)
-
-
-def _worth(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
-    others = ("without_pretraining", "probe")
-    heads = [
-        *(f"{LABELS['nest']} − {LABELS[model]}" for model in others),
-        "NEST − LightGBM without seed 42, on whose validation patients the recipe was chosen",
-    ]
+    heads[1:1] = [f"… without seed {SEED_OF_CHOICES}"]
     cells: dict[int, Sequence[str] | None] = {}
     for size in report["sizes"]:
         if (row := rows.get(size)) is None:
             cells[size] = None
             continue
-        differences = [row["nest_less"].get(model) for model in others]
-        differences.append(row["less_lightgbm_without_seed_of_choices"])
-        cells[size] = [interval(score, with_sign=True) if score else "–" for score in differences]
-    return _table(heads, cells)
+        nest, *others = [interval(row["less_lightgbm"][model], with_sign=True) for model in models]
+        other_seeds = interval(row["nest_less_lightgbm_other_seeds"], with_sign=True)
+        cells[size] = [nest, other_seeds, *others, _percent(row["gap_closed"])]
+    table = _table([*heads, "share of the gap to the planted risk NEST closes"], cells)
+    return f"{table}\nThe recipe was chosen on validation patients of seed {SEED_OF_CHOICES}.\n"
 
 
-def _pretraining(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
-    constant, mixture = "… constant", "… mixture"
-    heads = ["MLM", constant, mixture, "MSM under its constant", mixture, "lists", constant, mixture]
+def _worth(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
+    others = ("without_pretraining", "probe")
     cells: dict[int, Sequence[str] | None] = {}
     for size in report["sizes"]:
         row = rows.get(size)
-        cells[size] = row and _pretraining_cells(row["pretraining"], len(heads))
-    return _table(heads, cells)
-
-
-def _pretraining_cells(scores: Mapping[str, float], num_cells: int) -> list[str]:
-    if not scores:
-        return ["–"] * num_cells
-    mlm, lists = (
-        [scores[f"{name}{guess}"] for guess in ("", "_constant", "_mixture")]
-        for name in ("mlm", "ndcg_at_10")
+        cells[size] = row and [interval(row["nest_less"][model], with_sign=True) for model in others]
+    table = _table([f"{LABELS['nest']} − {LABELS[model]}" for model in others], cells)
+    has_intervals = all(
+        row["nest_less"][model]["low"] is not None for row in rows.values() for model in others
     )
-    msm = [scores["msm_constant"] - scores[name] for name in ("msm", "msm_mixture")]
-    return [f"{value:.3f}".replace("-", "−") for value in (*mlm, *msm, *lists)]
+    note = (
+        ""
+        if has_intervals
+        else "\nMeans without an interval are of runs whose resampled scores were not kept.\n"
+    )
+    return f"{table}{note}"
+
+
+def _pretraining(rows: Mapping[int, Mapping[str, Any]]) -> str:
+    cells = {
+        size: {LABELS["nest"]: model_cells(scores)}
+        | {words: guess_cells(scores, guess) for guess, words in GUESSES.items()}
+        for size, row in rows.items()
+        if (scores := row["pretraining"])
+    }
+    if not cells:
+        return "The scores of these runs' pretrainings were not kept.\n"
+    heads = next(iter(next(iter(cells.values())).values()))
+    lines = _heads(["", *heads])
+    for size, cells_of_size in cells.items():
+        lines += [_line(f"{size:,}", [words, *row.values()]) for words, row in cells_of_size.items()]
+    return "\n".join(lines) + "\n"
 
 
 def _percent(score: Mapping[str, float | None]) -> str:

@@ -63,11 +63,13 @@ def run_all(runs: Iterable[PointRun]) -> Iterator[tuple[PointRun, float]]:
     """
     waiting_runs, processes = iter(runs), dict[int, _PointProcess]()  # by sentinel
     failures = list[NestError]()
+    resource_tracker.ensure_running()  # whose start by a process would let Ctrl-C through again
     try:
         while True:
             for run in islice(waiting_runs, 0 if failures else RUNS_AT_ONCE - len(processes)):
-                process = _PointProcess(run)
-                processes[process.sentinel] = process
+                with ctrl_c_held_back():  # until the new process can answer it
+                    process = _PointProcess(run)
+                    processes[process.sentinel] = process
             if not processes:
                 break
             for sentinel in wait(list(processes)):
@@ -91,9 +93,7 @@ class _PointProcess:
         self._process = multiprocessing.get_context("spawn").Process(
             target=_make_scores, args=(run,), daemon=True
         )
-        resource_tracker.ensure_running()  # whose start by `start` would let Ctrl-C through again
-        with _ctrl_c_held_back():  # until the new process can answer it
-            self._process.start()
+        self._process.start()
 
     @property
     def sentinel(self) -> int:
@@ -133,23 +133,26 @@ def _stop(processes: Collection[_PointProcess]) -> None:
 
 
 @contextmanager
-def _ctrl_c_held_back() -> Iterator[None]:
-    """Hold Ctrl-C back within a block, also in the processes that it starts."""
+def ctrl_c_held_back() -> Iterator[None]:
+    """Hold Ctrl-C back until the end of a block, also in the processes that it starts, until they let it through.
+
+    It is for the main thread alone, in which signals are handled.
+    """
     previous_handler = signal.getsignal(signal.SIGINT)
     if previous_handler is signal.SIG_IGN:  # as in a shell's background: the processes ignore it too
         yield
         return
-    signals = list[int]()
-    # the mask is what a new process inherits; here any other thread would still take the signal
-    signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
-    previous_signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    held_back_signals = list[int]()
+    signal.signal(signal.SIGINT, lambda number, _: held_back_signals.append(number))
+    # a new process inherits the mask; here it is not enough, as any other thread would still take the signal
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous_signals)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
         signal.signal(signal.SIGINT, previous_handler)
-    if signals:
-        signal.raise_signal(signal.SIGINT)
+        if held_back_signals:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _make_scores(run: PointRun) -> None:

@@ -41,15 +41,15 @@ class CurveScores(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    contract: Literal["learning_curve_scores/3"] = "learning_curve_scores/3"
+    # those of version 2 have no pretraining
+    contract: Literal["learning_curve_scores/2", "learning_curve_scores/3"] = "learning_curve_scores/3"
     size: int
     seed: int
     model: str
     key: str  # hash of code, settings, size and seed
     data: str  # hash of the shards and labels it was scored on
     tasks: dict[str, TaskScore]
-    # of the run's pretraining; empty: the run made none, or there were too few validation patients
-    pretraining: dict[str, float]
+    pretraining: dict[str, float | None] = {}  # of NEST, see `PretrainingScores`
     # of the whole run that made the model; None: the run resumed an earlier one
     seconds: float | None
     machine: Machine  # with its load before the run
@@ -97,11 +97,11 @@ def write_scores(
 ) -> None:
     """Score these models' predictions for a run's test rows, and write a file for each model."""
     layout = layout_of(run_folder)
-    data, pretrained = data_version(layout), layout.model("mimic_nest")
-    pretraining = read_pretraining_scores(pretrained) if is_written(pretrained / "metrics.json") else {}
+    data = data_version(layout)
     for model, key in models.items():
         tasks = _score_tasks(run_folder, model, key, point.seed)
         about = {"size": point.size, "seed": point.seed, "model": model, "key": key, "data": data}
+        pretraining = read_pretraining_scores(layout.model("mimic_nest")) if model == "nest" else {}
         scores = CurveScores(**about, tasks=tasks, pretraining=pretraining, seconds=seconds, machine=machine)
         write_text(path_of(folder, point, model), scores.model_dump_json() + "\n")
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.pretraining_scores import GUESSES, guess_cells, model_cells
 from nest_model.report.table import interval
 from schemas.markdown import markdown_table
 
@@ -63,38 +64,6 @@ def _validation_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     own_rows = [row for row in rows if row["is_pretrained_anew"] or row["name"] == "recipe"]
     guesses = rows[0]["validation"]
     return [
-        *(_validation_cells(row["words"], row["validation"]) for row in own_rows),
-        *(
-            {
-                "variant": words,
-                "MLM": _number(guesses[f"mlm_{name}"]),
-                "MSM below its constant guess": _number(guesses["msm_constant"] - guesses[f"msm_{name}"]),
-                "set prediction": _number(guesses[f"ndcg_at_10_{name}"]),
-            }
-            for name, words in {
-                "constant": "constant guess",
-                "mixture": "mixture with the patient's own sets",
-            }.items()
-        ),
+        *({"variant": row["words"]} | model_cells(row["validation"]) for row in own_rows),
+        *({"variant": words} | guess_cells(guesses, guess) for guess, words in GUESSES.items()),
     ]
-
-
-def _validation_cells(words: str, values: Mapping[str, float]) -> dict[str, str]:
-    gains = {
-        "MLM": (_number(values["mlm"]), values["mlm_constant"] - values["mlm"]),
-        "MSM below its constant guess": (
-            _number(values["msm_constant"] - values["msm"]),
-            values["msm_constant"] - values["msm"],
-        ),
-        "set prediction": (
-            _number(values["ndcg_at_10"]),
-            values["ndcg_at_10"] - values["ndcg_at_10_constant"],
-        ),
-    }
-    return {"variant": words} | {
-        head: cell if gain > 0 else f"**{cell}**" for head, (cell, gain) in gains.items()
-    }
-
-
-def _number(value: float) -> str:
-    return interval({"value": value, "low": None, "high": None})

@@ -65,7 +65,7 @@ def _difference(values: Sequence[Any]) -> Any:
     return own - recipe
 
 
-def _validation(trainings: Trainings, variant: Variant) -> dict[str, float]:
+def _validation(trainings: Trainings, variant: Variant) -> dict[str, float | None]:
     """Return the scores of the pretraining on validation patients, see `read_pretraining_scores`.
 
     Raises:

@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from benchmarks.learning_curve.__main__ import main
 from benchmarks.learning_curve.curve import SEED_OF_CHOICES, curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
-from benchmarks.learning_curve.point_run import PointRun, run_all
+from benchmarks.learning_curve.point_run import PointRun, ctrl_c_held_back, run_all
 from benchmarks.learning_curve.schedule import (
     HOURS,
     RUNS_AT_ONCE,
@@ -207,6 +208,49 @@ def test_run_ends_with_the_benchmark(tmp_path, number: signal.Signals, moment: s
         assert messages.read_text().endswith("stopped; run again to continue.\n")
 
 
+def test_ctrl_c_is_held_back_though_another_thread_takes_it():
+    mask, handler = signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGINT)
+    is_over, moments = threading.Event(), []
+    thread = threading.Thread(target=is_over.wait)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupt_a_block(moments)
+    finally:
+        is_over.set()
+        thread.join()
+    assert moments == ["the block ends"]
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask
+
+
+def interrupt_a_block(moments: list[str] | None) -> None:
+    with ctrl_c_held_back():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        moments.append("the block ends")
+
+
+def test_ctrl_c_is_not_lost_where_the_block_fails():
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        interrupt_a_block(moments=None)  # to which nothing can be appended
+    assert isinstance(interrupt.value.__context__, AttributeError)
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])
+def test_processes_ignore_ctrl_c_only_if_the_benchmark_does(handler):
+    words = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    previous_handler = signal.signal(signal.SIGINT, handler)
+    try:
+        with ctrl_c_held_back():
+            process = subprocess.run(
+                [sys.executable, "-c", words], capture_output=True, text=True, check=True
+            )
+    finally:
+        signal.signal(signal.SIGINT, previous_handler)
+    assert process.stdout.strip() == str(handler is signal.SIG_IGN)
+
+
 def test_run_that_would_not_end_within_the_hours_is_left(tmp_path, monkeypatch: pytest.MonkeyPatch, caplog):
     """On a machine on which each run takes 2,000 s, the third does not fit into an hour and a half."""
     clock, seeds = Clock(monkeypatch), []
@@ -331,6 +375,16 @@ def test_scores_with_another_key_other_data_or_damage_are_ignored(tmp_path):
     assert read_scores(tmp_path, point, keys) == {}
 
 
+def test_scores_of_version_2_have_no_pretraining(tmp_path):
+    point, scores = CurvePoint(500, 42), fake_scores(CurvePoint(500, 42), "nest", pretraining={})
+    old_scores = scores.model_dump(exclude={"pretraining"}) | {"contract": "learning_curve_scores/2"}
+    file = path_of(tmp_path, point, "nest")
+    file.write_text(json.dumps(old_scores))
+    read = read_scores(tmp_path, point, {"nest": "key of nest"})["nest"]
+    assert read.tasks == scores.tasks
+    assert read.pretraining == {}
+
+
 def test_curve_row_is_the_paired_mean_over_seeds_and_tasks():
     points = [CurvePoint(500, 42), CurvePoint(500, 123)]
     standing = {
@@ -357,7 +411,7 @@ def test_curve_row_is_the_paired_mean_over_seeds_and_tasks():
     worth = row["nest_less"]["without_pretraining"]
     assert [worth[part] for part in ("value", "low", "high")] == pytest.approx([0.11] * 3)
     assert row["nest_less"]["probe"]["value"] == pytest.approx(0.04)
-    assert row["less_lightgbm_without_seed_of_choices"]["value"] == pytest.approx(0.07)
+    assert row["nest_less_lightgbm_other_seeds"]["value"] == pytest.approx(0.07)
     assert row["gap_closed"]["value"] == pytest.approx(0.06 / 0.15)
     assert row["test_patients"] == 40
     assert row["tasks"]["Readmission"]["best"]["value"] == pytest.approx(0.9)
@@ -367,13 +421,13 @@ def test_curve_row_is_the_paired_mean_over_seeds_and_tasks():
 
 def test_pretraining_of_a_size_is_the_mean_of_its_seeds_if_all_have_scores():
     points = [CurvePoint(500, 42), CurvePoint(500, 123)]
-    changes = [{}, {"pretraining": PRETRAINING_SCORES | {"msm": 2.425}}]
+    changes = [{}, {"pretraining": PRETRAINING_SCORES | {"msm": 2.525, "mlm": None}}]
     scores = {
         point: {model: fake_scores(point, model, **change) for model in MODELS}
         for point, change in zip(points, changes, strict=True)
     }
     (row,) = curve(scores, MODELS)
-    assert row["pretraining"] == PRETRAINING_SCORES | {"msm": 2.4}
+    assert row["pretraining"] == PRETRAINING_SCORES | {"msm": 2.45, "mlm": None}
     scores[points[0]]["nest"] = fake_scores(points[0], "nest", pretraining={})
     (row,) = curve(scores, MODELS)
     assert row["pretraining"] == {}
@@ -382,7 +436,7 @@ def test_pretraining_of_a_size_is_the_mean_of_its_seeds_if_all_have_scores():
 def test_seed_of_the_choices_alone_leaves_nothing_without_it():
     point = CurvePoint(500, SEED_OF_CHOICES)
     (row,) = curve({point: {model: fake_scores(point, model) for model in MODELS}}, MODELS)
-    assert row["less_lightgbm_without_seed_of_choices"] == {}
+    assert row["nest_less_lightgbm_other_seeds"]["value"] is None
 
 
 def test_point_without_a_model_or_a_task_is_in_no_row():
@@ -410,12 +464,15 @@ def test_page_lists_finished_and_missing_runs():
     }
     lines = page(report, "curve.png").splitlines()
     assert "![The learning curve](curve.png)" in lines
-    assert sum(line.startswith("| 1,000 | not run |") for line in lines) == 4
-    assert "| 500 | 4.500 | 6.700 | 6.200 | 0.125 | 0.062 | 0.420 | 0.390 | 0.440 |" in lines
+    assert sum(line.startswith("| 1,000 | not run |") for line in lines) == len(("models", "less", "worth"))
+    assert "| 500 | NEST | 4.500 | 0.125 | 0.420 |" in lines
+    assert "| 500 | constant guess | 6.700 | 0.000 | 0.390 |" in lines
+    assert "| 500 | mixture with the patient's own sets | 6.200 | 0.060 | 0.440 |" in lines
     assert any(
         line.startswith("| 500 | +0.100 ± 0.000 (+0.100 to +0.100) | +0.030 ± 0.000 (") for line in lines
     )
-    assert any(line.startswith("| 2,000 | +0.100 (") and line.endswith(" | – |") for line in lines)
+    assert any(line.startswith("| 500 | +0.050 ± 0.000 (+0.050 to +0.050) | +0.050 (") for line in lines)
+    assert any(line.startswith("| 2,000 | +0.050 (+0.050 to +0.050) | – | +0.020 (") for line in lines)
     assert any(line.startswith("| 500 | 42, 123 | – | 40 |") for line in lines)
     assert any(line.startswith("| 1,000 | – | 42, 123 | – |") for line in lines)
     assert any(line.startswith("| 2,000 | 42 | 123 (too few patients) | 20 |") for line in lines)
@@ -511,8 +568,37 @@ def test_earlier_rows_stand_for_the_sizes_without_scores(tmp_path):
         in text
     )
     lines_of_size = [line for line in text.splitlines() if line.startswith("| 40,000 |")]
-    tables = ("models", "differences", "worth", "pretraining", "seed", "runs")
-    assert len(lines_of_size) == len(tables) + len(chain.COHORTS)
+    tables, pretraining = ("models", "differences", "worth", "seed", "runs"), ("NEST", "constant", "mixture")
+    assert len(lines_of_size) == len(tables) + len(pretraining) + len(chain.COHORTS)
+
+
+def test_earlier_report_of_version_3_gets_the_differences_it_lacks(tmp_path):
+    earlier = published_curve(tmp_path / "earlier")
+    (row,) = earlier["rows"]
+    old_row = {
+        name: value
+        for name, value in row.items()
+        if name not in ("nest_less", "nest_less_lightgbm_other_seeds", "pretraining")
+    }
+    old_file = write_report(
+        tmp_path / "learning_curve.json",
+        earlier,
+        contract="learning_curve/3",
+        rows=[old_row | {"size": 40_000}],
+    )
+
+    report = published_curve(tmp_path / "now", "--earlier", str(old_file))
+
+    _, row_of_earlier = report["rows"]
+    assert row_of_earlier.keys() == row.keys()
+    assert row_of_earlier["pretraining"] == {}
+    for model, score in row["nest_less"].items():
+        without_interval = score | {"low": None, "high": None}
+        assert row_of_earlier["nest_less"][model] == without_interval
+    other_seeds = row["nest_less_lightgbm_other_seeds"] | {"low": None, "high": None, "note": ""}
+    assert row_of_earlier["nest_less_lightgbm_other_seeds"] == other_seeds
+    text = (tmp_path / "now" / "out" / "learning_curve.md").read_text()
+    assert "Means without an interval are of runs whose resampled scores were not kept." in text
 
 
 def test_row_names_the_machine_of_every_model():
@@ -609,6 +695,8 @@ def test_killed_curve_resumes_to_the_same_scores(tmp_path):
     assert run(*arguments(whole_folder, "42"), folder=whole_folder, **SMALL).returncode == 0
     resumed_scores, whole_scores = stored_scores(killed_folder), stored_scores(whole_folder)
     assert set(resumed_scores) == set(MODELS)
+    assert resumed_scores["nest"].pretraining == whole_scores["nest"].pretraining
+    assert resumed_scores["nest"].pretraining.keys() == PRETRAINING_SCORES.keys()
     for model in MODELS:
         assert resumed_scores[model].tasks == whole_scores[model].tasks
         assert (resumed_scores[model].key, resumed_scores[model].data) == (

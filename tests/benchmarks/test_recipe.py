@@ -34,6 +34,9 @@ VALIDATION = {
         "val_ndcg_at_10": {"constant": 0.39, "mixture": 0.45},
     },
     "train_patients": 1_371,
+    "not_learnt": [],
+    "not_judged": [],
+    "context_cut": {"sets_share": 0, "events_in_cut_sets_share": 0, "events_in_long_sets_share": 0},
 }
 
 

@@ -37,7 +37,7 @@ PRETRAINING_SCORES = {
     "mlm_mixture": 6.2,
     "msm": 2.375,
     "msm_constant": 2.5,
-    "msm_mixture": 2.4375,
+    "msm_mixture": 2.44,
     "ndcg_at_10": 0.42,
     "ndcg_at_10_constant": 0.39,
     "ndcg_at_10_mixture": 0.44,
