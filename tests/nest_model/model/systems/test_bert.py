@@ -12,6 +12,7 @@ from nest_model.training.masking import mask_batch
 from nest_model.training.objectives.mlm import MaskedTokens
 from tests.support import reference_model
 from tests.support.factories.ragged import MAX_SET_ROWS, VOCAB_SIZE, ragged_batch, seeded, subjects
+from tests.support.gradients import assert_near, gradients
 
 CONFIG = ModelConfig.preset(
     "tiny", VOCAB_SIZE, system="bert", d_model=8, heads=2, d_ff=12, layers=2, max_set_rows=MAX_SET_ROWS,
@@ -38,10 +39,7 @@ def test_packed_bert_equals_the_padded_reference_with_gradients(sizes, seed):
     read = model.read(masked_batch.batch, torch.arange(len(masked_batch.batch.tokens)))
     torch.testing.assert_close(read.hidden_states[read.place], hidden_states, **close)
     torch.testing.assert_close(losses["mlm"], mlm.detach(), **close)
-    for name, weight in model.named_parameters():
-        expected = plain[name].grad
-        scale = max(1.0, float(expected.abs().max()))
-        torch.testing.assert_close(weight.grad, expected, rtol=0, atol=1e-12 * scale, msg=name)
+    assert_near(gradients(model.named_parameters()), gradients(plain.items()), 1e-12)
 
 
 @pytest.mark.parametrize(("layers", "parameters"), [(6, 100_603_392), (3, 58_126_848)])

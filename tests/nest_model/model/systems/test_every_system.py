@@ -39,6 +39,7 @@ from tests.support.factories.ragged import (
     seeded,
     subjects,
 )
+from tests.support.gradients import assert_near, gradients
 
 SIZES = [[3], [0, 2, 5], [1, 1], [8, 8, 0, 4]]
 EXACT = {"rtol": 0, "atol": 1e-12}
@@ -107,20 +108,6 @@ def ready_step(
     return encoder, objective, corrupted_batch, objective.counts(corrupted_batch)
 
 
-def gradients(encoder: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {
-        name: torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
-        for name, weight in encoder.named_parameters()
-    }
-
-
-def assert_near(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], tolerance: float) -> None:
-    """Compare gradients, relative to the largest of each weight."""
-    for name, values in expected.items():
-        scale = max(1.0, float(values.abs().max()))
-        torch.testing.assert_close(actual[name], values, rtol=0, atol=tolerance * scale, msg=name)
-
-
 def test_every_system_has_a_class_and_stages_that_share_the_epochs():
     for name, system in systems().items():
         assert encoder_class(name).system == name
@@ -141,11 +128,7 @@ def test_packed_encoder_equals_its_plain_reference_with_gradients(system, sizes,
     (expected * directions).sum().backward()
 
     torch.testing.assert_close(vectors, expected, **EXACT)
-    of_plain = {
-        name: torch.zeros_like(weight) if weight.grad is None else weight.grad
-        for name, weight in plain.items()
-    }
-    assert_near(gradients(encoder), of_plain, 1e-12)
+    assert_near(gradients(encoder.named_parameters()), gradients(plain.items()), 1e-12)
 
 
 @every_system
@@ -154,14 +137,14 @@ def test_neighbours_in_a_batch_change_no_vector_and_no_gradient(system, dtype, t
     batch, encoder = ragged(system, SIZES), small_encoder(system, dtype=dtype)
     together = encoder.patients(batch)
     together.sum().backward()
-    of_all = gradients(encoder)
+    of_all = gradients(encoder.named_parameters())
     encoder.zero_grad()
 
     alone = [encoder.patients(batch.slice_subjects(place, place + 1)) for place in range(batch.subjects)]
     torch.cat(alone).sum().backward()
 
     torch.testing.assert_close(torch.cat(alone), together, rtol=0, atol=tolerance)
-    assert_near(gradients(encoder), of_all, tolerance)
+    assert_near(gradients(encoder.named_parameters()), of_all, tolerance)
 
 
 class LinearRows(TorchFunctionMode):
@@ -262,7 +245,7 @@ def test_micro_batches_sum_to_the_losses_and_gradients_of_the_step(system, stage
     encoder, objective, corrupted_batch, counts = ready_step(system, stage, dtype)
     whole = objective.losses(encoder, corrupted_batch, counts)
     whole["loss"].backward()
-    of_whole = gradients(encoder)
+    of_whole = gradients(encoder.named_parameters())
     encoder.zero_grad()
 
     totals = dict.fromkeys(whole, 0.0)
@@ -278,7 +261,7 @@ def test_micro_batches_sum_to_the_losses_and_gradients_of_the_step(system, stage
         torch.testing.assert_close(
             torch.as_tensor(totals[name]), loss, rtol=0, atol=tolerance, check_dtype=False
         )
-    assert_near(gradients(encoder), of_whole, tolerance)
+    assert_near(gradients(encoder.named_parameters()), of_whole, tolerance)
 
 
 @every_stage
@@ -297,7 +280,7 @@ def test_losses_and_gradients_on_cuda_are_those_on_a_cpu(system, stage):
     encoder, objective, corrupted_batch, counts = ready_step(system, stage)
     expected = objective.losses(encoder, corrupted_batch, counts)
     expected["loss"].backward()
-    of_cpu = gradients(encoder)
+    of_cpu = gradients(encoder.named_parameters())
 
     encoder.zero_grad()
     on_cuda(encoder, objective)
@@ -306,7 +289,7 @@ def test_losses_and_gradients_on_cuda_are_those_on_a_cpu(system, stage):
 
     for name, loss in expected.items():
         torch.testing.assert_close(losses[name].cpu(), loss, rtol=0, atol=1e-11)
-    assert_near({name: of.cpu() for name, of in gradients(encoder).items()}, of_cpu, 1e-11)
+    assert_near({name: of.cpu() for name, of in gradients(encoder.named_parameters()).items()}, of_cpu, 1e-11)
 
 
 @needs_cuda
@@ -326,7 +309,7 @@ def test_losses_in_16_bits_on_cuda_are_near_those_of_float64(system, stage, back
     loss.backward()
 
     assert float(loss) == pytest.approx(float(expected), rel=0.02)
-    assert all(gradient.isfinite().all() for gradient in gradients(encoder).values())
+    assert all(gradient.isfinite().all() for gradient in gradients(encoder.named_parameters()).values())
 
 
 def on_cuda(encoder: Encoder, objective: Objective, dtype: torch.dtype = torch.float64) -> None:
@@ -366,7 +349,7 @@ def test_losses_of_nearly_empty_patients_are_finite(system, stage, sizes):
 
     assert all(loss.isfinite() for loss in losses.values())
     assert all(value == value for value in scores.values())
-    assert all(gradient.isfinite().all() for gradient in gradients(encoder).values())
+    assert all(gradient.isfinite().all() for gradient in gradients(encoder.named_parameters()).values())
 
 
 CHANGES = {
