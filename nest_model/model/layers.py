@@ -197,7 +197,17 @@ class Time2Vec(nn.Module):
         self.angles = Angles(d_model)
 
     def forward(self, times: Tensor) -> Tensor:
-        """Return the embedding of times: [rows] → [rows, d_model]; angles are computed in float64."""
+        """Return the embedding of times: [rows] → [rows, d_model]; angles are computed in float64.
+
+        Equal times, such as those of one blood sample's values, are computed once; a GPU would have to wait for their
+        number, and computes all.
+        """
+        if times.is_cuda:
+            return self._embed(times)
+        distinct_times, place = times.unique(return_inverse=True)
+        return self._embed(distinct_times).index_select(0, place)
+
+    def _embed(self, times: Tensor) -> Tensor:
         angles = self.angles(times)
         vectors = torch.cat([angles[:, :-1].sin(), angles[:, -1:]], dim=-1)
         return self.scale * vectors.to(self.angles.phase.dtype)

@@ -12,6 +12,7 @@ from nest_model.model.layers import (
     rotate,
     rotation,
 )
+from tests.support.gradients import assert_near, gradients
 
 days = st.floats(-1e4, 1e4, allow_nan=False)
 
@@ -70,6 +71,24 @@ def test_a_step_of_the_optimizer_hardly_turns_the_angles_of_times_years_apart():
     turn = (angles(times) - before).abs()
 
     assert 1e-4 < turn[1].min() <= turn.max() < 0.01
+
+
+def test_time2vec_of_equal_times_is_that_of_each_alone_with_gradients():
+    torch.manual_seed(0)
+    embed, times = Time2Vec(8, scale=1.0).double(), torch.tensor([7.5, 0.0, 7.5, -3.0, 0.0, 7.5])
+    directions = torch.randn(len(times), 8, dtype=torch.float64)
+    for weight in embed.parameters():
+        torch.nn.init.normal_(weight)
+
+    vectors = embed(times)
+    (vectors * directions).sum().backward()
+    together = gradients(embed.named_parameters())
+    embed.zero_grad()
+    alone = torch.cat([embed(time[None]) for time in times])
+    (alone * directions).sum().backward()
+
+    torch.testing.assert_close(vectors, alone, rtol=0, atol=1e-12)
+    assert_near(together, gradients(embed.named_parameters()), 1e-12)
 
 
 def test_time2vec_is_multiplied_by_its_scale():
