@@ -730,11 +730,32 @@ def test_killed_curve_resumes_to_the_same_scores(tmp_path):
 
 
 @pytest.mark.docs
-def test_learning_curve_page_matches_the_json():
+@pytest.mark.parametrize("name", ["learning_curve", "learning_curve_in_one_go"])
+def test_learning_curve_page_matches_the_json(name: str):
     folder = ROOT / "docs" / "benchmarks"
-    report = json.loads((folder / "learning_curve.json").read_text())
-    assert page(report, "learning_curve.png") == (folder / "learning_curve.md").read_text()
-    assert (folder / "learning_curve.png").stat().st_size > 10_000
+    report = json.loads((folder / f"{name}.json").read_text())
+    assert page(report, f"{name}.png") == (folder / f"{name}.md").read_text()
+    assert (folder / f"{name}.png").stat().st_size > 10_000
+
+
+@pytest.mark.docs
+def test_learning_md_has_what_the_pretraining_learns():
+    report = json.loads((ROOT / "docs" / "benchmarks" / "learning_curve_in_one_go.json").read_text())
+    docs = (ROOT / "docs" / "learning.md").read_text()
+    assert [row["size"] for row in report["rows"]] == list(SIZES)
+    for row in report["rows"]:
+        scores = row["pretraining"]
+        msm, msm_mixture = (scores["msm_constant"] - scores[name] for name in ("msm", "msm_mixture"))
+        mlm, lists = (
+            [scores[f"{name}{guess}"] for guess in ("", "_constant", "_mixture")]
+            for name in ("mlm", "ndcg_at_10")
+        )
+        cells = [
+            "; ".join(f"{value:.2f}" for value in mlm),
+            "; ".join(f"{value:.3f}".removeprefix("0") for value in (msm, msm_mixture)),
+            "; ".join(f"{value:.3f}".removeprefix("0") for value in lists),
+        ]
+        assert f"| {row['size']:,} patients | {len(row['seeds'])} | {' | '.join(cells)} |" in docs
 
 
 @pytest.mark.docs
