@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command_line import count, resumable, seed
-from benchmarks.learning_curve import chain
+from benchmarks.learning_curve import chain, fresh
 from benchmarks.learning_curve.curve import ScoresByPoint, curve, not_learnable
 from benchmarks.learning_curve.earlier import CONTRACT, read_report, with_earlier
 from benchmarks.learning_curve.figure import draw
@@ -169,7 +169,8 @@ def _point_run(
 def _publish(scores_by_point: ScoresByPoint, options: argparse.Namespace) -> None:
     """Write the table, the JSON and the figure of all scores, also those of earlier runs."""
     code = hashlib.sha256("".join(_keys(CurvePoint(0, 0)).values()).encode()).hexdigest()
-    rows = [row | {"code": code} for row in curve(scores_by_point, list(chain.ASSET_OF_MODEL))]
+    about = {"code": code, "fresh_rate": fresh.rate_factor()}
+    rows = [row | about for row in curve(scores_by_point, list(chain.ASSET_OF_MODEL))]
     report: dict[str, Any] = {
         "contract": CONTRACT,
         "sizes": sorted({point.size for point in scores_by_point}),

@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks.learning_curve.curve import SEED_OF_CHOICES
 from schemas.errors import InputError
 
-CONTRACT = "learning_curve/4"
-"""The form of a report; one of version 3 is read too, one of another is refused."""
+CONTRACT = "learning_curve/5"
+"""The form of a report; those of versions 3 and 4 are read too, one of another is refused."""
 
 
 def read_report(file: Path, settings: Mapping[str, str]) -> dict[str, Any]:
@@ -26,7 +26,10 @@ def read_report(file: Path, settings: Mapping[str, str]) -> dict[str, Any]:
     except ValueError:
         report = None
     if isinstance(report, dict) and report.get("contract") == "learning_curve/3":
-        report |= {"contract": CONTRACT, "rows": [_from_version_3(row) for row in report["rows"]]}
+        report |= {"contract": "learning_curve/4", "rows": [_from_version_3(row) for row in report["rows"]]}
+    if isinstance(report, dict) and report.get("contract") == "learning_curve/4":
+        # NEST without pretraining had no rate of its own then
+        report |= {"contract": CONTRACT, "rows": [dict(row) | {"fresh_rate": 1.0} for row in report["rows"]]}
     if not isinstance(report, dict) or report.get("contract") != CONTRACT:
         raise InputError(
             f"{file}: this is no report of the learning curve, or one of an earlier version; give a "

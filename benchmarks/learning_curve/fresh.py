@@ -5,12 +5,23 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from assets.models.common import flags
+from assets.resources import has_gpu
 from benchmarks.learning_curve.chain import COHORTS, FRESH, layout_of, run_command, settings
 from benchmarks.learning_curve.schedule import CurvePoint
-from nest_model.options import FineTuningOptions
+from nest_model.options import FineTuningOptions, preset_for
+from nest_model.training.recipe import finetuning_recipe
 from schemas.errors import NestError
 
 MAX_CONCURRENT = 2  # as many as steps of a run
+
+
+def rate_factor() -> float:
+    """Return the learning rate of NEST without pretraining, in that of NEST's fine-tuning."""
+    if _recipe_options().learning_rate:  # the same for both
+        return 1.0
+    preset = preset_for(settings()["NEST_MODEL"], gpu=has_gpu())
+    fresh, pretrained = (finetuning_recipe(preset, "bool", start) for start in ("fresh", "pretrained"))
+    return fresh.learning_rate / pretrained.learning_rate
 
 
 def predictions_path(folder: Path, key: str, cohort: str) -> Path:
@@ -44,12 +55,15 @@ def _is_done(folder: Path) -> bool:
     return any((folder / "model" / name).exists() for name in ("metrics.json", "not_trainable.json"))
 
 
+def _recipe_options() -> FineTuningOptions:
+    """Return NEST's options; nothing is frozen: frozen random weights would never learn."""
+    return FineTuningOptions.from_text(settings().get("NEST_FINETUNING", "")).unfrozen()
+
+
 def _finetune(point: CurvePoint, folder: Path, cohort: str, extra_flags: dict[str, str | Path]) -> int:
     """Run the command and return its exit status."""
     layout = layout_of(folder)
-    options = FineTuningOptions.from_text(settings().get("NEST_FINETUNING", ""))
-    # nothing is frozen: frozen random weights would never learn
-    recipe_flags = options.model_copy(update={"freeze": None}).flags()
+    recipe_flags = _recipe_options().flags()
     paths = {
         "pretrained": layout.model("mimic_nest"),
         "labels": layout.labels(cohort),

@@ -86,7 +86,8 @@ def _worth(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> 
         if has_intervals
         else "\nMeans without an interval are of runs whose resampled scores were not kept.\n"
     )
-    return f"{table}{note}"
+    factors = _names_with_sizes({size: [f"{row['fresh_rate']:g}"] for size, row in rows.items()})
+    return f"{table}\nThe learning rate of NEST without pretraining, in NEST's: {factors or '–'}.\n{note}"
 
 
 def _pretraining(rows: Mapping[int, Mapping[str, Any]]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from nest_model.training.memory import within_memory
 from nest_model.training.model_card import classifier_readme
 from nest_model.training.not_trainable import write_not_trainable
 from nest_model.training.rate_search import train, with_rate_of_first_seed
-from nest_model.training.recipe import FINETUNING, SEVERAL_CLASSES
+from nest_model.training.recipe import FINETUNING, Start, finetuning_recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.seeds import (
     finished_metrics_on_ranks,
@@ -46,8 +46,6 @@ from schemas.errors import NestError
 from schemas.io.outputs import remove_outputs, write_json
 
 log = logging.getLogger("nest")
-
-Start = Literal["pretrained", "fresh"]
 
 
 def finetune_seeds(
@@ -161,13 +159,12 @@ def finetune(
         refuse_idle_shuffle(encoder.config)
         encoder.config = replace(encoder.config, shuffle_seed=seed)
     freeze_blocks(encoder, freeze)
-    recipes = SEVERAL_CLASSES if table.task.label_type in ("class", "list") else FINETUNING
-    if str(parent.training.get("preset")) not in recipes:
+    if (preset := str(parent.training.get("preset"))) not in FINETUNING:
         raise NestError(
-            f"{pretrained_model / 'config.json'}: training.preset is not one of {', '.join(recipes)}; train the model "
-            "again."
+            f"{pretrained_model / 'config.json'}: training.preset is not one of {', '.join(FINETUNING)}; train the "
+            "model again."
         )
-    preset_recipe = recipes[parent.training["preset"]]
+    preset_recipe = finetuning_recipe(preset, table.task.label_type, start)
     recipe_used = preset_recipe.for_training(int(np.count_nonzero(table.split == "train")), recipe)
     recipe_used = recipe_used.on_device(fabric.device.type)
 
@@ -214,7 +211,7 @@ def finetune(
         "seed": seed,
         "recipe": asdict(training.recipe),
         **training.record,
-        "preset": parent.training["preset"],
+        "preset": preset,
         "pretraining_seed": parent.training.get("seed"),
         "epochs": len(progress.history),
         "best_epoch": progress.best_epoch,

@@ -1,5 +1,7 @@
 """The recipe of each preset."""
 
+from typing import Literal
+
 from nest_model.recipe import Recipe
 from nest_model.systems import systems
 
@@ -61,3 +63,21 @@ SEVERAL_CLASSES = FINETUNING | {
     )
 }
 SEVERAL_CLASSES["small"] = SEVERAL_CLASSES["tiny"].with_changes(learning_rate=1.35e-3)
+
+Start = Literal["pretrained", "fresh"]
+
+FRESH_RATES = {"tiny": 9.0, "small": 9.0}
+"""By preset: the learning rate of a yes-or-no task from fresh weights, in that from pretrained ones.
+
+Chosen on validation patients, as the rate from pretrained weights was (docs/notes/learning.md). The paper names no rate
+of its own for fresh weights.
+"""
+
+
+def finetuning_recipe(preset: str, label_type: str, start: Start) -> Recipe:
+    """Return the recipe that a preset fine-tunes for labels of a type, from pretrained or from fresh weights."""
+    if label_type in ("class", "list"):
+        return SEVERAL_CLASSES[preset]
+    recipe = FINETUNING[preset]
+    factor = FRESH_RATES.get(preset, 1.0) if start == "fresh" else 1.0
+    return recipe.with_changes(learning_rate=factor * recipe.learning_rate)

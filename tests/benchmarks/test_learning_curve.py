@@ -459,7 +459,7 @@ def test_page_lists_finished_and_missing_runs():
         "seeds": [42, 123],
         "settings": {"NEST_MODEL": "tiny"},
         "models": MODELS,
-        "rows": [row | {"code": "c0de"} for row in curve(standing, MODELS)],
+        "rows": [row | {"code": "c0de", "fresh_rate": 9.0} for row in curve(standing, MODELS)],
         "not_learnable": [{"size": 2_000, "seed": 123}],
     }
     lines = page(report, "curve.png").splitlines()
@@ -578,7 +578,7 @@ def test_earlier_report_of_version_3_gets_the_differences_it_lacks(tmp_path):
     old_row = {
         name: value
         for name, value in row.items()
-        if name not in ("nest_less", "nest_less_lightgbm_other_seeds", "pretraining")
+        if name not in ("nest_less", "nest_less_lightgbm_other_seeds", "pretraining", "fresh_rate")
     }
     old_file = write_report(
         tmp_path / "learning_curve.json",
@@ -592,6 +592,7 @@ def test_earlier_report_of_version_3_gets_the_differences_it_lacks(tmp_path):
     _, row_of_earlier = report["rows"]
     assert row_of_earlier.keys() == row.keys()
     assert row_of_earlier["pretraining"] == {}
+    assert row_of_earlier["fresh_rate"] == 1.0
     for model, score in row["nest_less"].items():
         without_interval = score | {"low": None, "high": None}
         assert row_of_earlier["nest_less"][model] == without_interval
@@ -599,6 +600,33 @@ def test_earlier_report_of_version_3_gets_the_differences_it_lacks(tmp_path):
     assert row_of_earlier["nest_less_lightgbm_other_seeds"] == other_seeds
     text = (tmp_path / "now" / "out" / "learning_curve.md").read_text()
     assert "Means without an interval are of runs whose resampled scores were not kept." in text
+
+
+def test_earlier_report_of_version_4_trained_without_pretraining_by_nests_rate(tmp_path):
+    earlier = published_curve(tmp_path / "earlier")
+    ((row,), new_rate) = earlier["rows"], fresh.rate_factor()
+    assert row["fresh_rate"] == new_rate > 1
+    old_row = {name: value for name, value in row.items() if name != "fresh_rate"}
+    old_file = write_report(
+        tmp_path / "learning_curve.json",
+        earlier,
+        contract="learning_curve/4",
+        rows=[old_row | {"size": 40_000}],
+    )
+
+    report = published_curve(tmp_path / "now", "--earlier", str(old_file))
+
+    assert report["rows"] == [row, row | {"size": 40_000, "fresh_rate": 1.0}]
+    text = (tmp_path / "now" / "out" / "learning_curve.md").read_text()
+    assert (
+        f"The learning rate of NEST without pretraining, in NEST's: {new_rate:g} (500 patients); 1 (40,000 patients)."
+        in text
+    )
+
+
+def test_a_rate_of_the_user_is_the_rate_without_pretraining_too(monkeypatch):
+    monkeypatch.setenv("NEST_FINETUNING", "learning_rate=1e-3 freeze=swe")
+    assert fresh.rate_factor() == 1.0
 
 
 def test_row_names_the_machine_of_every_model():
@@ -637,7 +665,7 @@ def test_missing_earlier_file_is_refused(tmp_path, capsys):
 
 
 def test_earlier_file_of_other_settings_is_refused(tmp_path, capsys):
-    report = {"contract": "learning_curve/4", "settings": {"NEST_MODEL": "small"}}
+    report = {"contract": "learning_curve/5", "settings": {"NEST_MODEL": "small"}}
     error = refused_earlier_file(tmp_path, capsys, write_report(tmp_path / "learning_curve.json", report))
     assert "was made with NEST_MODEL=small, the new one would be with NEST_MODEL=tiny; set the same" in error
 
