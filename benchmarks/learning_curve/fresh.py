@@ -9,7 +9,7 @@ from assets.resources import has_gpu
 from benchmarks.learning_curve.chain import COHORTS, FRESH, layout_of, run_command, settings
 from benchmarks.learning_curve.schedule import CurvePoint
 from nest_model.options import FineTuningOptions, preset_for
-from nest_model.training.recipe import finetuning_recipe
+from nest_model.training.recipe import finetuning_recipes
 from schemas.errors import NestError
 
 MAX_CONCURRENT = 2  # as many as steps of a run
@@ -20,8 +20,8 @@ def rate_factor() -> float:
     if _recipe_options().learning_rate:  # the same for both
         return 1.0
     preset = preset_for(settings()["NEST_MODEL"], gpu=has_gpu())
-    fresh, pretrained = (finetuning_recipe(preset, "bool", start) for start in ("fresh", "pretrained"))
-    return fresh.learning_rate / pretrained.learning_rate
+    fresh, pretrained = (finetuning_recipes("bool", start)[preset] for start in ("fresh", "pretrained"))
+    return round(fresh.learning_rate / pretrained.learning_rate, 6)
 
 
 def predictions_path(folder: Path, key: str, cohort: str) -> Path:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from types import SimpleNamespace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from nest_model.recipe import Recipe
 from nest_model.training.finetuning_task import FineTuning
 from nest_model.training.objectives.mlm_msm import MaskedTokensAndSets
 from nest_model.training.pretraining_data import PretrainingExamples, PretrainingPatients
-from nest_model.training.recipe import FINETUNING, PRETRAINING, SEVERAL_CLASSES, finetuning_recipe
+from nest_model.training.recipe import FINETUNING, PRETRAINING, SEVERAL_CLASSES, finetuning_recipes
 from nest_model.training.trainer import parameter_groups
+from schemas.tables.labels import LabelType
 from tests.support.factories.world import make_world, pretrain_small, runtime
 
 
@@ -154,17 +156,11 @@ def test_small_has_ten_to_twenty_million_weights_and_a_recipe_for_every_training
         assert recipes.keys() == PRESETS.keys()
 
 
-@pytest.mark.parametrize("preset", ["tiny", "small"])
-def test_fresh_weights_have_a_rate_of_their_own_in_yes_or_no_tasks(preset):
-    pretrained, fresh = (finetuning_recipe(preset, "bool", start) for start in ("pretrained", "fresh"))
-    assert pretrained == FINETUNING[preset]
-    assert fresh.learning_rate > pretrained.learning_rate
-    assert fresh == pretrained.with_changes(learning_rate=fresh.learning_rate)
-    for label_type in ("class", "list"):
-        recipes = {finetuning_recipe(preset, label_type, start) for start in ("pretrained", "fresh")}
-        assert recipes == {SEVERAL_CLASSES[preset]}
-
-
-def test_the_paper_has_one_rate_for_fresh_and_pretrained_weights():
-    for preset in ("paper", "matched", "matched_flops"):
-        assert finetuning_recipe(preset, "bool", "fresh") == FINETUNING["paper"]
+def test_fresh_weights_have_the_same_recipe_by_a_larger_rate():
+    for label_type in get_args(LabelType):
+        pretrained, fresh = (finetuning_recipes(label_type, start) for start in ("pretrained", "fresh"))
+        assert pretrained.keys() == fresh.keys() == PRESETS.keys()
+        for preset, recipe in fresh.items():
+            assert recipe == pretrained[preset].with_changes(learning_rate=recipe.learning_rate)
+            is_ours = preset in ("tiny", "small")  # the paper has one rate
+            assert (recipe.learning_rate > pretrained[preset].learning_rate) == is_ours

@@ -24,7 +24,7 @@ from nest_model.recipe import Recipe
 from nest_model.report import results_table, write_cohort_report, write_report
 from nest_model.report.tasks import predictions_path
 from nest_model.training.finetuning_task import FineTuning
-from nest_model.training.recipe import PRETRAINING, finetuning_recipe
+from nest_model.training.recipe import FROM_FRESH_WEIGHTS, PRETRAINING
 from nest_model.training.stop import Stopped
 from schemas.contract import read_table
 from schemas.errors import NestError
@@ -53,7 +53,7 @@ def pretrained_folder(world, tmp_path_factory) -> Path:
     return pretrain_one_epoch(world, tmp_path_factory.mktemp("pretrained"))
 
 
-def tune(world, pretrained_folder, root, *, start="fresh", stop=None, recipe=vars(RECIPE), **options) -> Path:
+def tune(world, pretrained_folder, root, *, start="fresh", stop=None, recipe=None, **options) -> Path:
     finetune(
         pretrained_model=pretrained_folder,
         labels=world.labels,
@@ -62,7 +62,7 @@ def tune(world, pretrained_folder, root, *, start="fresh", stop=None, recipe=var
         predictions=root / "report" / "predictions.parquet",
         seed=42,
         runtime=runtime(root / "model", stop=stop),
-        recipe=recipe,
+        recipe=recipe or vars(RECIPE),
         start=start,
         **options,
     )
@@ -137,7 +137,7 @@ def test_a_fresh_model_has_predictions_and_no_probe(world, pretrained_folder, tm
 
 
 def test_a_fresh_model_has_its_own_rate_unless_one_is_given(world, pretrained_folder, tmp_path):
-    given, own = {"epochs": 1, "learning_rate": 1e-3}, finetuning_recipe("tiny", "bool", "fresh").learning_rate
+    given, own = {"epochs": 1, "learning_rate": 1e-3}, FROM_FRESH_WEIGHTS["tiny"].learning_rate
     for recipe, expected in (({"epochs": 1}, own), (given, 1e-3)):
         root = tune(world, pretrained_folder, tmp_path / str(expected), recipe=recipe)
         metrics = json.loads((root / "model" / "metrics.json").read_text())
