@@ -84,4 +84,5 @@ def finetuning_recipes(label_type: LabelType, start: Start) -> Mapping[str, Reci
     """Return the recipe of each preset for a task's labels, from pretrained or from fresh weights of the encoder."""
     if label_type in ("class", "list"):
         return SEVERAL_CLASSES if start == "pretrained" else SEVERAL_CLASSES_FROM_FRESH_WEIGHTS
-    return FINETUNING if start == "pretrained" else FROM_FRESH_WEIGHTS
+    # on validation patients times are learnt best by the smaller rate, also from fresh weights
+    return FINETUNING if start == "pretrained" or label_type == "time" else FROM_FRESH_WEIGHTS
