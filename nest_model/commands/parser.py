@@ -96,7 +96,8 @@ def parser() -> argparse.ArgumentParser:
         choices=("pretrained", "fresh"),
         default="pretrained",
         help="initial weights of the encoder (default: pretrained); fresh: random weights drawn with the seed, as in "
-        "the baseline without pretraining, reading only the config and the measured items from --pretrained",
+        "the baseline without pretraining, by a learning rate chosen for them, reading "
+        "only the config and the measured items from --pretrained",
     )
     _seeds(finetune)
     finetune.add_argument(

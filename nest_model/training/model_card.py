@@ -41,7 +41,8 @@ _PROBE = """\
 """
 
 _FRESH = """\
-A yardstick: the recipe of a fine-tuning with fresh weights, drawn with the seed, and a separate embedding per token.
+A yardstick: the recipe of a fine-tuning with fresh weights, drawn with the seed, a learning rate that was chosen for
+them, and a separate embedding per token.
 {title}'s gain over it is what the pretraining is worth.
 """
 
