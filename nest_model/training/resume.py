@@ -23,7 +23,8 @@ class Position:
     best: float = math.inf
     best_epoch: int = -1
     waited: int = 0  # epochs since the best one
-    sums: dict[str, float] = field(default_factory=dict)  # of the losses in this epoch so far
+    # of the losses in this epoch so far, each step's times its examples
+    sums: dict[str, float] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""Mean metrics of a training's steps between two progress lines, for metrics.jsonl and TensorBoard.
+"""Mean metrics of a training between two progress lines, for metrics.jsonl and TensorBoard.
 
 A row is a token as the model sees it, [CLS] included, so rows per second are tokens per second as the paper counts.
 """
@@ -14,10 +14,9 @@ STEP_METRICS = ("learning_rate", "padding_avoided", "memory_peak_mib", "tokens_p
 
 
 class StepMetrics:
-    """Sums over steps; `take` returns their means and resets them."""
+    """Sums over steps; `take` returns means and begins anew."""
 
-    _losses: dict[str, float]
-    _steps: int
+    _losses: dict[str, float]  # each step's times its examples, as an epoch's last step may have few
     _examples: int
     _rows: int
 
@@ -29,20 +28,19 @@ class StepMetrics:
         """Count one step."""
         for name, value in losses.items():
             name = NAMES.get(name, name)
-            self._losses[name] = self._losses.get(name, 0.0) + value
+            self._losses[name] = self._losses.get(name, 0.0) + value * examples
         self._learning_rate = learning_rate
-        self._steps += 1
         self._examples += examples
         self._rows += rows
 
     def take(self) -> dict[str, float]:
-        """Return mean losses, the last learning rate, the share of padding avoided and peak memory.
+        """Return the losses' means over the examples, the last learning rate, the padding avoided and peak memory.
 
         Returns nothing and keeps summing while the examples are so few that a mean could belong to one patient.
         """
         if not self._examples or is_small(self._examples):
             return {}
-        means = {name: total / self._steps for name, total in self._losses.items()} | {
+        means = {name: total / self._examples for name, total in self._losses.items()} | {
             "learning_rate": self._learning_rate,
             "padding_avoided": 1 - self._rows / (self._examples * self._padded_rows),
             "memory_peak_mib": peak_mib(),
@@ -52,4 +50,4 @@ class StepMetrics:
 
     def _begin(self) -> None:
         self._losses = {}
-        self._steps = self._examples = self._rows = 0
+        self._examples = self._rows = 0

@@ -196,7 +196,7 @@ class _Run:
         rows = int(self._task.rows[examples].sum())
         self._step_metrics.add(totals, learning_rate=rate, examples=len(examples), rows=rows)
         for name, value in totals.items():
-            position.sums[name] = position.sums.get(name, 0.0) + value
+            position.sums[name] = position.sums.get(name, 0.0) + value * len(examples)
 
     def _gradients(self, examples: np.ndarray) -> dict[str, float]:
         """Compute the gradients of a step; return its losses."""
@@ -238,7 +238,7 @@ class _Run:
         """Report an epoch's metrics and keep its weights if they are the best so far."""
         position, telemetry = self.position, self._runtime.telemetry
         train_losses = {
-            f"train_{name}": total / self._steps_per_epoch for name, total in position.sums.items()
+            f"train_{name}": total / len(self._task.rows) for name, total in position.sums.items()
         }
         metrics = train_losses | metrics
         position.history.append({"epoch": position.epoch, **metrics})

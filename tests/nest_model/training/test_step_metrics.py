@@ -26,10 +26,10 @@ def world(tmp_path_factory) -> World:
     return make_world(tmp_path_factory.mktemp("world"))
 
 
-def train(world: World, out: Path, stop: StopRequest | None = None) -> list[dict]:
+def train(world: World, out: Path, stop: StopRequest | None = None, recipe: Recipe = RECIPE) -> list[dict]:
     """Train with a progress line per step; return the events of metrics.jsonl."""
     every_step = runtime(out, telemetry=Telemetry(out, seconds_between_lines=0), stop=stop)
-    pretrain_small(world, every_step, out, RECIPE, max_sets=MAX_SETS, max_set_rows=MAX_SET_ROWS)
+    pretrain_small(world, every_step, out, recipe, max_sets=MAX_SETS, max_set_rows=MAX_SET_ROWS)
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -53,6 +53,21 @@ def test_curves_are_in_tensorboard_and_in_the_lines(world, tmp_path):
         assert [value for _, value in points[f"step/{name}"]] == pytest.approx(expected, rel=1e-6)
     evaluations = [event["metrics"] for event in events if event["event"] == "evaluation"]
     assert epoch | speed <= set(evaluations[0])
+
+
+def test_a_training_loss_of_an_epoch_is_the_mean_over_its_examples(world, tmp_path):
+    """The last step of an epoch has fewer examples, which do not count for more."""
+    events = train(world, tmp_path, recipe=RECIPE.with_changes(examples_per_step=17))
+    steps = [event["metrics"] for event in events if event["event"] == "progress" and "metrics" in event]
+    evaluations = [event["metrics"] for event in events if event["event"] == "evaluation"]
+
+    training_patients, epochs = 28, RECIPE.epochs
+    assert len(steps) == 2 * epochs == 2 * len(evaluations)
+    for first, last, epoch in zip(steps[::2], steps[1::2], evaluations, strict=True):
+        for name in ("loss", "mlm", "own"):
+            assert first[name] != last[name]
+            mean = (17 * first[name] + (training_patients - 17) * last[name]) / training_patients
+            assert epoch[f"train_{name}"] == pytest.approx(mean, rel=1e-6)
 
 
 def test_the_loss_curve_is_the_sum_of_its_parts(world, tmp_path):
@@ -90,13 +105,13 @@ def test_a_resumed_run_draws_a_single_curve(world, tmp_path):
     assert steps == sorted(set(steps))
 
 
-def test_step_metrics_are_means_since_the_last_take():
+def test_step_metrics_are_means_over_the_examples_since_the_last_take():
     step_metrics = StepMetrics(padded_rows=100)
-    for loss in (1.0, 2.0):
-        step_metrics.add({"loss": loss}, learning_rate=loss, examples=10, rows=50)
+    for loss, examples in ((1.0, 15), (2.0, 5)):
+        step_metrics.add({"loss": loss}, learning_rate=loss, examples=examples, rows=50)
     means = step_metrics.take()
 
-    assert (means["loss"], means["learning_rate"], means["padding_avoided"]) == (1.5, 2.0, 0.95)
+    assert (means["loss"], means["learning_rate"], means["padding_avoided"]) == (1.25, 2.0, 0.95)
     assert step_metrics.take() == {}
 
 
@@ -106,4 +121,4 @@ def test_step_metrics_wait_for_enough_patients():
     assert step_metrics.take() == {}
     step_metrics.add({"loss": 2.0}, learning_rate=1.0, examples=1, rows=50)
 
-    assert math.isclose(step_metrics.take()["loss"], 1.5)
+    assert math.isclose(step_metrics.take()["loss"], 12 / 11)
