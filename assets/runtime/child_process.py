@@ -152,6 +152,8 @@ def event_message(event: dict[str, Any]) -> str:
             )
         case "evaluation":
             return metrics_line(f"epoch {event['epoch'] + 1}", event["metrics"])
+        case "resumed":
+            return f"resumed from its saved state, in epoch {event['epoch'] + 1} after {event['step']} of its steps"
         case "trial":
             return metrics_line(f"trial {event['trial'] + 1}", event["metrics"])
         case "not_trainable":

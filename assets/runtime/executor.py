@@ -110,8 +110,15 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                     plan_context.log.info(steps.summary())
                     if not is_complete:
                         resume = command(workspace.fetching, f".venv/bin/python -m assets.resume {run_id}")
-                        advice = "mend what failed; " if failures else ""
-                        plan_context.log.info(f"{advice}to resume this run: {resume}")
+                        advice = (
+                            "mend what failed; if that is a setting, run the same command again, and finished steps "
+                            "are kept; "
+                            if failures
+                            else ""
+                        )
+                        plan_context.log.info(
+                            f"{advice}to resume this run with the settings it had: {resume}"
+                        )
                 if is_complete and (place := written_to(workspace.fetching, run_assets)):
                     plan_context.log.info(place)
                 for faults in unreadable_cohort_files(plan_context):

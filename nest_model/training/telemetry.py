@@ -73,6 +73,11 @@ class Telemetry:
             self.curves(step, {f"epoch/{name}": value for name, value in metrics.items()})
         log.info("%s", metrics_line(f"epoch {epoch + 1}", metrics))  # people count epochs from 1
 
+    def resumed(self, epoch: int, step: int) -> None:
+        """Report where a training goes on from its saved state; both are counted from 0."""
+        self.write("resumed", epoch=epoch, step=step)
+        log.info("resuming at epoch %d, step %d.", epoch, step)
+
     def trial(self, trial: int, metrics: Mapping[str, float | None]) -> None:
         """Report the metrics of a point of a hyperparameter grid."""
         self.write("trial", trial=trial, metrics=metrics)

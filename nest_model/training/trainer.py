@@ -134,7 +134,7 @@ class _Run:
         state = self._state_saver.restore()
         if state is not None:
             self.position, self.best_weights = state
-            log.info("resuming at epoch %d, step %d.", self.position.epoch, self.position.step)
+            self._runtime.telemetry.resumed(self.position.epoch, self.position.step)
         rows_of_an_epoch = int(self._task.rows.sum())
         self._progress = self._runtime.telemetry.progress(
             self._task.stage,

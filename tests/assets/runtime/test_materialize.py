@@ -80,6 +80,11 @@ def test_event_message_counts_epochs_from_one():
     )
 
 
+def test_event_message_says_where_a_training_was_resumed():
+    message = event_message({"event": "resumed", "epoch": 2, "step": 7})
+    assert message == "resumed from its saved state, in epoch 3 after 7 of its steps"
+
+
 def test_event_message_is_never_a_title_alone():
     for event in (
         {"event": "result", "metrics": {}},

@@ -105,6 +105,16 @@ def test_a_resumed_run_draws_a_single_curve(world, tmp_path):
     assert steps == sorted(set(steps))
 
 
+def test_a_resumed_training_says_where(world, tmp_path):
+    with pytest.raises(Stopped, match="stopped at epoch 1, step 1 of 2"):
+        train(world, tmp_path, StopAfter(3))
+    events = train(world, tmp_path)
+
+    assert [event for event in events if event["event"] == "resumed"] == [
+        {"event": "resumed", "epoch": 1, "step": 1}
+    ]
+
+
 def test_step_metrics_are_means_over_the_examples_since_the_last_take():
     step_metrics = StepMetrics(padded_rows=100)
     for loss, examples in ((1.0, 15), (2.0, 5)):
