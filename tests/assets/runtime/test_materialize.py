@@ -110,6 +110,14 @@ def test_results_name_preset_seed_data_folder_and_ui_command(report_folder):
     assert f"In the UI:   NEST_DATA_DIR={report_folder} make ui, " in text
 
 
+def test_ui_command_names_the_inputs_of_the_data(report_folder, monkeypatch):
+    demo, codes = report_folder / "the demo", report_folder / "codes"
+    monkeypatch.setenv("NEST_MIMIC_DIR", str(demo))
+    monkeypatch.setenv("NEST_VOCAB_DIR", str(codes))
+    inputs = f"NEST_MIMIC_DIR='{demo}' NEST_VOCAB_DIR={codes}"
+    assert f"In the UI:   NEST_DATA_DIR={report_folder} {inputs} make ui, " in results("mimic")
+
+
 def test_predict_help_hides_internal_flags(capsys):
     with pytest.raises(SystemExit):
         parser().parse_args(["predict", "--help"])
