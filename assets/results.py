@@ -18,8 +18,13 @@ from schemas.layout import Layout
 from schemas.settings import Settings
 from schemas.sources import cohort_sources, sources
 
-_INPUTS = ("mimic_dir", "vocab_dir", "meds_dir", "instacart_dir", "pcornet_dir")
-"""Settings that name a folder which raw tables are read from."""
+_INPUTS = {
+    "mimic": ("mimic_dir", "vocab_dir"),
+    "meds": ("meds_dir", "vocab_dir"),
+    "pcornet": ("pcornet_dir", "pcornet_database", "vocab_dir"),
+    "instacart": ("instacart_dir",),
+}
+"""By source: the settings that name what its raw tables are read from."""
 
 
 def tabulated() -> tuple[str, ...]:
@@ -60,7 +65,7 @@ def results(source: str) -> str:
             f"Data:        {data}",
             *([f"Experiment:  {settings.experiment}"] if settings.experiment else []),
             f"Report:      {folder / 'report.html'}",
-            f"In the UI:   {_ui_command(settings)}, then http://127.0.0.1:3000",
+            f"In the UI:   {_ui_command(settings, source)}, then http://127.0.0.1:3000",
             *_other_experiments(layout, settings, f"{next(iter(metrics['tasks']), source)}_nest"),
             *(["", "Cohort files to mend, from which nothing was made:", *to_mend] if to_mend else []),
         ]
@@ -81,7 +86,7 @@ def _next_basket_results(settings: Settings) -> str:
     places = [
         f"Data:    {redact_url(settings.store_url or str(settings.data_folder))}",
         f"Report:  {folder / 'report.html'}",
-        f"In the UI: {_ui_command(settings)}, then http://127.0.0.1:3000",
+        f"In the UI: {_ui_command(settings, 'instacart')}, then http://127.0.0.1:3000",
     ]
     return "\n".join([text_table(metrics), "", *places])
 
@@ -100,10 +105,10 @@ def cohorts_to_mend(source: str, metrics: Mapping[str, Any], folder: Path = COHO
     return lines
 
 
-def _ui_command(settings: Settings) -> str:
-    """Return the command that starts the UI on this data folder, with the inputs its assets are made from."""
-    folders = {f"NEST_{name.upper()}": getattr(settings, name) for name in _INPUTS}
-    inputs = [f"{variable}={shlex.quote(str(folder))}" for variable, folder in folders.items() if folder]
+def _ui_command(settings: Settings, source: str) -> str:
+    """Return the command that starts the UI on this data folder, with what the source's raw tables are read from."""
+    places = {f"NEST_{name.upper()}": getattr(settings, name) for name in _INPUTS[source]}
+    inputs = [f"{variable}={shlex.quote(str(place))}" for variable, place in places.items() if place]
     return command(settings, " ".join([*inputs, "make ui"]))
 
 

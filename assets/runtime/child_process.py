@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from assets.runtime.console import log_file
 from assets.runtime.growing_file import GrowingFile
 from schemas.errors import NestError, StoppedError
-from schemas.io.progress import METRICS_MARK, format_metrics, metrics_line, progress_line
+from schemas.io.progress import METRICS_MARK, format_metrics, metrics_line, progress_line, resumed_line
 from schemas.suppress import is_disclosing, shown_fraction
 
 POLL_SECONDS = 1.0
@@ -153,7 +153,7 @@ def event_message(event: dict[str, Any]) -> str:
         case "evaluation":
             return metrics_line(f"epoch {event['epoch'] + 1}", event["metrics"])
         case "resumed":
-            return f"resumed from its saved state, in epoch {event['epoch'] + 1} after {event['step']} of its steps"
+            return resumed_line(event["epoch"], event["step"])
         case "trial":
             return metrics_line(f"trial {event['trial'] + 1}", event["metrics"])
         case "not_trainable":

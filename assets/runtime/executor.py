@@ -55,6 +55,8 @@ PRELOADED = [
 JOB_VARIABLE = "DAGSTER_NEST_JOB"
 """The variable that tells the fork server the run's job: built there, it is there in every step."""
 
+AFTER_FAILURES = "Mend what failed. If it was a setting, run the same command again: finished steps are kept."
+
 PAGE_KIND = "html"
 """The kind of a page, which makes do with the tables and models that are there."""
 
@@ -110,15 +112,8 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                     plan_context.log.info(steps.summary())
                     if not is_complete:
                         resume = command(workspace.fetching, f".venv/bin/python -m assets.resume {run_id}")
-                        advice = (
-                            "mend what failed; if that is a setting, run the same command again, and finished steps "
-                            "are kept; "
-                            if failures
-                            else ""
-                        )
-                        plan_context.log.info(
-                            f"{advice}to resume this run with the settings it had: {resume}"
-                        )
+                        advice = f"To resume this run with the settings it had: {resume}"
+                        plan_context.log.info(f"{AFTER_FAILURES} {advice}" if failures else advice)
                 if is_complete and (place := written_to(workspace.fetching, run_assets)):
                     plan_context.log.info(place)
                 for faults in unreadable_cohort_files(plan_context):

@@ -29,7 +29,10 @@ def read_report(file: Path, settings: Mapping[str, str]) -> dict[str, Any]:
         report |= {"contract": "learning_curve/4", "rows": [_from_version_3(row) for row in report["rows"]]}
     if isinstance(report, dict) and report.get("contract") == "learning_curve/4":
         # NEST without pretraining had no rate of its own then
-        report |= {"contract": CONTRACT, "rows": [dict(row) | {"fresh_rate": 1.0} for row in report["rows"]]}
+        report |= {
+            "contract": CONTRACT,
+            "rows": [dict(row) | {"fresh_rate_factor": 1.0} for row in report["rows"]],
+        }
     if not isinstance(report, dict) or report.get("contract") != CONTRACT:
         raise InputError(
             f"{file}: this is no report of the learning curve, or one of an earlier version; give a "

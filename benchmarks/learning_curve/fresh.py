@@ -9,19 +9,19 @@ from assets.resources import has_gpu
 from benchmarks.learning_curve.chain import COHORTS, FRESH, layout_of, run_command, settings
 from benchmarks.learning_curve.schedule import CurvePoint
 from nest_model.options import FineTuningOptions, preset_for
-from nest_model.training.recipe import finetuning_recipes
+from nest_model.training.recipe import fresh_rate_factor
 from schemas.errors import NestError
 
 MAX_CONCURRENT = 2  # as many as steps of a run
 
 
-def rate_factor() -> float:
-    """Return the learning rate of NEST without pretraining, in that of NEST's fine-tuning."""
-    if _recipe_options().learning_rate:  # the same for both
-        return 1.0
+def rate_factor() -> float | None:
+    """Return how many times NEST's learning rate NEST without pretraining has; None where each rate is searched."""
+    options = _recipe_options()
+    if options.rate_factors:
+        return None
     preset = preset_for(settings()["NEST_MODEL"], gpu=has_gpu())
-    fresh, pretrained = (finetuning_recipes("bool", start)[preset] for start in ("fresh", "pretrained"))
-    return round(fresh.learning_rate / pretrained.learning_rate, 6)
+    return 1.0 if options.learning_rate else fresh_rate_factor("nest", preset, "bool")
 
 
 def predictions_path(folder: Path, key: str, cohort: str) -> Path:
@@ -56,7 +56,7 @@ def _is_done(folder: Path) -> bool:
 
 
 def _recipe_options() -> FineTuningOptions:
-    """Return NEST's options; nothing is frozen: frozen random weights would never learn."""
+    """Return NEST's fine-tuning options without `freeze`, since frozen random weights would never learn."""
     return FineTuningOptions.from_text(settings().get("NEST_FINETUNING", "")).unfrozen()
 
 

@@ -86,8 +86,10 @@ def _worth(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> 
         if has_intervals
         else "\nMeans without an interval are of runs whose resampled scores were not kept.\n"
     )
-    factors = _names_with_sizes({size: [f"{row['fresh_rate']:g}"] for size, row in rows.items()})
-    return f"{table}\nThe learning rate of NEST without pretraining, in NEST's: {factors or '–'}.\n{note}"
+    factors = {size: row["fresh_rate_factor"] for size, row in rows.items()}
+    words = {size: ["searched" if factor is None else f"{factor:g}"] for size, factor in factors.items()}
+    rates = f"How many times NEST's learning rate NEST without pretraining has: {_names_with_sizes(words) or '–'}.\n"
+    return f"{table}\n{rates}{note}"
 
 
 def _pretraining(rows: Mapping[int, Mapping[str, Any]]) -> str:

@@ -31,7 +31,7 @@ from nest_model.training.memory import within_memory
 from nest_model.training.model_card import classifier_readme
 from nest_model.training.not_trainable import write_not_trainable
 from nest_model.training.rate_search import train, with_rate_of_first_seed
-from nest_model.training.recipe import Start, finetuning_recipes
+from nest_model.training.recipe import FINETUNING, Start, finetuning_recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.seeds import (
     finished_metrics_on_ranks,
@@ -159,13 +159,13 @@ def finetune(
         refuse_idle_shuffle(encoder.config)
         encoder.config = replace(encoder.config, shuffle_seed=seed)
     freeze_blocks(encoder, freeze)
-    recipes = finetuning_recipes(table.task.label_type, start)
-    if (preset := str(parent.training.get("preset"))) not in recipes:
+    if (preset := str(parent.training.get("preset"))) not in FINETUNING:
         raise NestError(
-            f"{pretrained_model / 'config.json'}: training.preset is not one of {', '.join(recipes)}; train the "
+            f"{pretrained_model / 'config.json'}: training.preset is not one of {', '.join(FINETUNING)}; train the "
             "model again."
         )
-    recipe_used = recipes[preset].for_training(int(np.count_nonzero(table.split == "train")), recipe)
+    preset_recipe = finetuning_recipe(parent.system, preset, table.task.label_type, start)
+    recipe_used = preset_recipe.for_training(int(np.count_nonzero(table.split == "train")), recipe)
     recipe_used = recipe_used.on_device(fabric.device.type)
 
     def make_task() -> FineTuning:

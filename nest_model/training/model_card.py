@@ -7,6 +7,7 @@ from nest_model.systems import systems
 from nest_model.training import paper_differences
 from nest_model.training.guesses import table
 from nest_model.training.hub_card import LICENCE, SCORES, USAGE, front_matter, hub_task
+from nest_model.training.recipe import finetuning_recipe
 from schemas.markdown import markdown_table
 from schemas.nouns import with_noun
 from schemas.suppress import suppress_count
@@ -41,8 +42,8 @@ _PROBE = """\
 """
 
 _FRESH = """\
-A yardstick: the recipe of a fine-tuning with fresh weights, drawn with the seed, a learning rate that was chosen for
-them, and a separate embedding per token.
+A yardstick: the recipe of a fine-tuning with fresh weights, drawn with the seed, {rate}, and a separate embedding per
+token.
 {title}'s gain over it is what the pretraining is worth.
 """
 
@@ -106,7 +107,7 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             f"# {title}, {'without pretraining' if is_fresh else 'fine-tuned'}: {task.cohort}",
             f"{task.about}\n",
             USAGE.format(call=_PREDICT_AT if task.predict_at == AS_LABELLED else _PREDICT),
-            *([_FRESH.format(title=title)] if is_fresh else []),
+            *([_FRESH.format(title=title, rate=_fresh_rate(card))] if is_fresh else []),
             f"Predicts at `{task.predict_at}`; {_label(task)}. "
             f"It sees events by `{task.features.clock}`"
             + (
@@ -124,6 +125,15 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             _LIMITS,
         ]
     )
+
+
+def _fresh_rate(card: "ModelCard") -> str:
+    """Return how the learning rate of a model from fresh weights relates to that from pretrained ones."""
+    training, task = card.training, card.task
+    assert task is not None
+    pretrained = finetuning_recipe(card.system, training["preset"], task.label_type, "pretrained")
+    factor = training["recipe"]["learning_rate"] / pretrained.learning_rate
+    return "the same learning rate" if factor == 1 else f"{factor:.3g} times its learning rate"
 
 
 def _label(task: Task) -> str:

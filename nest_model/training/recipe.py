@@ -66,23 +66,25 @@ SEVERAL_CLASSES = FINETUNING | {
 }
 SEVERAL_CLASSES["small"] = SEVERAL_CLASSES["tiny"].with_changes(learning_rate=1.35e-3)
 
-# from fresh weights, for the yardstick without pretraining: larger rates, chosen on validation patients as the others
-# were (docs/notes/learning.md); the paper names no rate of its own for it, and for `small` none was searched
-FROM_FRESH_WEIGHTS = FINETUNING | {
-    "tiny": FINETUNING["tiny"].with_changes(learning_rate=1.62e-2),
-    "small": FINETUNING["small"].with_changes(learning_rate=8.1e-3),
-}
-SEVERAL_CLASSES_FROM_FRESH_WEIGHTS = SEVERAL_CLASSES | {
-    "tiny": SEVERAL_CLASSES["tiny"].with_changes(learning_rate=8.1e-3),
-    "small": SEVERAL_CLASSES["small"].with_changes(learning_rate=4.05e-3),
-}
+FRESH_RATE_FACTORS: Mapping[LabelType, float] = {"bool": 81, "number": 81, "class": 3, "list": 3}
+"""By label type: how many times NEST's learning rate NEST without pretraining has, in `tiny` and `small`.
+
+Chosen on validation patients with `tiny`, as NEST's own rates were (docs/notes/learning.md), by which random weights
+hardly learn. Times to an event are learnt best by NEST's own rate. The paper names no rate for fresh weights, so its
+presets keep theirs; other systems were not searched.
+"""
 
 Start = Literal["pretrained", "fresh"]
 
 
-def finetuning_recipes(label_type: LabelType, start: Start) -> Mapping[str, Recipe]:
-    """Return the recipe of each preset for a task's labels, from pretrained or from fresh weights of the encoder."""
-    if label_type in ("class", "list"):
-        return SEVERAL_CLASSES if start == "pretrained" else SEVERAL_CLASSES_FROM_FRESH_WEIGHTS
-    # on validation patients times are learnt best by the smaller rate, also from fresh weights
-    return FINETUNING if start == "pretrained" or label_type == "time" else FROM_FRESH_WEIGHTS
+def fresh_rate_factor(system: str, preset: str, label_type: LabelType) -> float:
+    """Return how many times the learning rate of a fine-tuning it is where the encoder starts from fresh weights."""
+    has_own_rate = system == "nest" and preset in ("tiny", "small")
+    return FRESH_RATE_FACTORS.get(label_type, 1.0) if has_own_rate else 1.0
+
+
+def finetuning_recipe(system: str, preset: str, label_type: LabelType, start: Start) -> Recipe:
+    """Return the recipe that a preset fine-tunes a system with, for labels of a type."""
+    recipe = (SEVERAL_CLASSES if label_type in ("class", "list") else FINETUNING)[preset]
+    factor = fresh_rate_factor(system, preset, label_type) if start == "fresh" else 1.0
+    return recipe.with_changes(learning_rate=float(f"{factor * recipe.learning_rate:.6g}"))

@@ -21,6 +21,8 @@ from schemas.io.atomic import make_folder, put_in_place, remove_files, writing
 
 log = logging.getLogger("nest")
 _STATES_KEPT = 2
+_FORM = 2
+"""The form of a state, in the name of its folder; one of another form is not resumed."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,13 @@ class StateFolder:
     """
 
     def __init__(self, folder: Path, key: str, stage: str = "") -> None:
-        self._root, self._run, self._stage = folder, key[:16], stage
+        self._root, self._stage = folder, stage
+        self._key, self._run = key, f"{key[:16]}.{_FORM}"
         self.folder = folder / (f"{self._run}-{stage}" if stage else self._run)
 
     def of_stage(self, stage: str) -> Self:
         """Return the states of one stage of this run, or of one trial of the stage."""
-        return type(self)(self._root, self._run, "-".join(filter(None, (self._stage, stage))))
+        return type(self)(self._root, self._key, "-".join(filter(None, (self._stage, stage))))
 
     def save(self, state: TrainingState) -> None:
         """Write a state and remove all but the newest two.

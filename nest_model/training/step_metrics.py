@@ -14,7 +14,7 @@ STEP_METRICS = ("learning_rate", "padding_avoided", "memory_peak_mib", "tokens_p
 
 
 class StepMetrics:
-    """Sums over steps; `take` returns means and begins anew."""
+    """Sums over steps; `take` returns their means and begins anew."""
 
     _losses: dict[str, float]  # each step's times its examples, as an epoch's last step may have few
     _examples: int

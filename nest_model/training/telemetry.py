@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from nest_model.training.step_metrics import StepMetrics
-from schemas.io.progress import metrics_line, progress_line
+from schemas.io.progress import metrics_line, progress_line, resumed_line
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -74,9 +74,9 @@ class Telemetry:
         log.info("%s", metrics_line(f"epoch {epoch + 1}", metrics))  # people count epochs from 1
 
     def resumed(self, epoch: int, step: int) -> None:
-        """Report where a training goes on from its saved state; both are counted from 0."""
+        """Report where a training goes on from its saved state: the epoch, from 0, and its steps that are done."""
         self.write("resumed", epoch=epoch, step=step)
-        log.info("resuming at epoch %d, step %d.", epoch, step)
+        log.info("%s", resumed_line(epoch, step))
 
     def trial(self, trial: int, metrics: Mapping[str, float | None]) -> None:
         """Report the metrics of a point of a hyperparameter grid."""

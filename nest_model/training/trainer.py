@@ -46,12 +46,14 @@ def fit(
     states: StateFolder,
     epochs: int | None = None,
     first_epoch: int = 0,
+    extends_trial: bool = False,
 ) -> tuple[Position, nn.Module]:
     """Train until the validation stops improving; leave the best epoch's weights in `task.module`.
 
     Args:
         epochs: stop after so many; the schedule stays the recipe's, and a call without it goes on from there.
         first_epoch: the number of the first epoch, which is that of epochs in earlier stages.
+        extends_trial: go on where a trial of a search ended, and do not report it as resumed.
 
     Returns:
         The final position, and the module as Fabric wraps it, to be called in the training precision.
@@ -63,7 +65,7 @@ def fit(
     """
     run = _Run(task, recipe, runtime, seed, states, first_epoch, min(recipe.epochs, epochs or recipe.epochs))
     with runtime.stop.deferred():
-        run.resume()
+        run.resume(extends_trial=extends_trial)
         while not run.is_over:
             run.epoch()
     load_weights(task.module, run.best_weights, runtime.fabric)
@@ -129,12 +131,13 @@ class _Run:
         position = self.position
         return self._epochs_done >= self._epochs or position.waited >= self._recipe.patience
 
-    def resume(self) -> None:
+    def resume(self, *, extends_trial: bool) -> None:
         """Resume from the newest saved state, if there is one."""
         state = self._state_saver.restore()
         if state is not None:
             self.position, self.best_weights = state
-            self._runtime.telemetry.resumed(self.position.epoch, self.position.step)
+            if not (self.is_over or extends_trial):
+                self._runtime.telemetry.resumed(self.position.epoch, self.position.step)
         rows_of_an_epoch = int(self._task.rows.sum())
         self._progress = self._runtime.telemetry.progress(
             self._task.stage,

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from schemas.nouns import with_noun
+
 METRICS_MARK = " | "
 """Stands between the progress and the metrics of a line; a terminal shows only what is before it."""
 
@@ -38,6 +40,16 @@ def format_seconds(seconds: float) -> str:
 def metrics_line(title: str, metrics: Mapping[str, Any]) -> str:
     """Return `result: auroc 0.8123 · rows 12,540`; `result: no number to show` if none of the metrics is a number."""
     return f"{title}: {format_metrics(metrics) or 'no number to show'}"
+
+
+def resumed_line(epoch: int, step: int) -> str:
+    """Return `resuming at epoch 3, after 7 steps of it`; people count epochs from 1.
+
+    Args:
+        epoch: counted from 0.
+        step: the steps of this epoch that are done.
+    """
+    return f"resuming at epoch {epoch + 1}, after {with_noun(step, 'step')} of it"
 
 
 def format_metrics(metrics: Mapping[str, Any]) -> str:

@@ -459,7 +459,7 @@ def test_page_lists_finished_and_missing_runs():
         "seeds": [42, 123],
         "settings": {"NEST_MODEL": "tiny"},
         "models": MODELS,
-        "rows": [row | {"code": "c0de", "fresh_rate": 9.0} for row in curve(standing, MODELS)],
+        "rows": [row | {"code": "c0de", "fresh_rate_factor": 9.0} for row in curve(standing, MODELS)],
         "not_learnable": [{"size": 2_000, "seed": 123}],
     }
     lines = page(report, "curve.png").splitlines()
@@ -578,7 +578,7 @@ def test_earlier_report_of_version_3_gets_the_differences_it_lacks(tmp_path):
     old_row = {
         name: value
         for name, value in row.items()
-        if name not in ("nest_less", "nest_less_lightgbm_other_seeds", "pretraining", "fresh_rate")
+        if name not in ("nest_less", "nest_less_lightgbm_other_seeds", "pretraining", "fresh_rate_factor")
     }
     old_file = write_report(
         tmp_path / "learning_curve.json",
@@ -592,7 +592,7 @@ def test_earlier_report_of_version_3_gets_the_differences_it_lacks(tmp_path):
     _, row_of_earlier = report["rows"]
     assert row_of_earlier.keys() == row.keys()
     assert row_of_earlier["pretraining"] == {}
-    assert row_of_earlier["fresh_rate"] == 1.0
+    assert row_of_earlier["fresh_rate_factor"] == 1.0
     for model, score in row["nest_less"].items():
         without_interval = score | {"low": None, "high": None}
         assert row_of_earlier["nest_less"][model] == without_interval
@@ -602,11 +602,11 @@ def test_earlier_report_of_version_3_gets_the_differences_it_lacks(tmp_path):
     assert "Means without an interval are of runs whose resampled scores were not kept." in text
 
 
-def test_earlier_report_of_version_4_trained_without_pretraining_by_nests_rate(tmp_path):
+def test_earlier_report_of_version_4_had_one_rate_with_and_without_pretraining(tmp_path):
     earlier = published_curve(tmp_path / "earlier")
-    ((row,), new_rate) = earlier["rows"], fresh.rate_factor()
-    assert row["fresh_rate"] == new_rate > 1
-    old_row = {name: value for name, value in row.items() if name != "fresh_rate"}
+    (row,) = earlier["rows"]
+    assert row["fresh_rate_factor"] == 81
+    old_row = {name: value for name, value in row.items() if name != "fresh_rate_factor"}
     old_file = write_report(
         tmp_path / "learning_curve.json",
         earlier,
@@ -616,17 +616,30 @@ def test_earlier_report_of_version_4_trained_without_pretraining_by_nests_rate(t
 
     report = published_curve(tmp_path / "now", "--earlier", str(old_file))
 
-    assert report["rows"] == [row, row | {"size": 40_000, "fresh_rate": 1.0}]
+    assert report["rows"] == [row, row | {"size": 40_000, "fresh_rate_factor": 1.0}]
     text = (tmp_path / "now" / "out" / "learning_curve.md").read_text()
     assert (
-        f"The learning rate of NEST without pretraining, in NEST's: {new_rate:g} (500 patients); 1 (40,000 patients)."
+        "How many times NEST's learning rate NEST without pretraining has: 81 (500 patients); 1 (40,000 patients)."
         in text
     )
 
 
-def test_a_rate_of_the_user_is_the_rate_without_pretraining_too(monkeypatch):
-    monkeypatch.setenv("NEST_FINETUNING", "learning_rate=1e-3 freeze=swe")
-    assert fresh.rate_factor() == 1.0
+def test_rate_without_pretraining_is_the_users_where_one_is_set(monkeypatch):
+    assert fresh.rate_factor() == 81
+    monkeypatch.setenv("NEST_FINETUNING", "learning_rate=1e-3")
+    assert fresh.rate_factor() == 1
+    monkeypatch.setenv("NEST_FINETUNING", "learning_rate=1e-3 rate_factors=0.5,1,2")
+    assert fresh.rate_factor() is None
+    monkeypatch.delenv("NEST_FINETUNING")
+    monkeypatch.setenv("NEST_MODEL", "paper")
+    assert fresh.rate_factor() == 1
+
+
+def test_page_says_where_a_rate_without_pretraining_was_searched(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEST_FINETUNING", "rate_factors=0.5,1,2")
+    published_curve(tmp_path)
+    text = (tmp_path / "out" / "learning_curve.md").read_text()
+    assert "How many times NEST's learning rate NEST without pretraining has: searched.\n" in text
 
 
 def test_row_names_the_machine_of_every_model():

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from assets.runtime.executor import AFTER_FAILURES
 from tests.support.commands import ROOT, Run, run
 
 SUBJECT, STAY = "918273645918", "827364591827"
@@ -192,4 +193,5 @@ def test_failing_run_does_not_quote_the_faulty_row(spoilt: str, input_with_canar
     assert column in error
     assert "Stack Trace" not in result.output
     assert "Traceback" not in result.output
+    assert f"{AFTER_FAILURES} To resume this run with the settings it had: " in result.output
     assert find_canaries(visible_texts(result)) == []

@@ -13,7 +13,7 @@ from dagster._core.errors import DagsterUserCodeProcessError
 
 from assets.metadata import card_metadata
 from assets.resources import Workspace
-from assets.results import results
+from assets.results import _INPUTS, results, tabulated
 from assets.runtime.child_process import event_message
 from assets.runtime.materialize import errors_as_failures, with_clear_errors
 from nest_model.commands.parser import parser
@@ -82,7 +82,7 @@ def test_event_message_counts_epochs_from_one():
 
 def test_event_message_says_where_a_training_was_resumed():
     message = event_message({"event": "resumed", "epoch": 2, "step": 7})
-    assert message == "resumed from its saved state, in epoch 3 after 7 of its steps"
+    assert message == "resuming at epoch 3, after 7 steps of it"
 
 
 def test_event_message_is_never_a_title_alone():
@@ -96,10 +96,13 @@ def test_event_message_is_never_a_title_alone():
 @pytest.fixture
 def report_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("NEST_DATA_DIR", str(tmp_path))
-    folder = tmp_path / "mimic" / "reports" / "mimic"
-    folder.mkdir(parents=True)
-    empty = {"tasks": {}, "mean_auroc": {"tasks": [], "models": {}}}
-    (folder / "metrics.json").write_text(json.dumps(empty | {"preset": "paper", "pretraining": {"seed": 7}}))
+    for source in ("mimic", "pcornet"):
+        folder = tmp_path / source / "reports" / source
+        folder.mkdir(parents=True)
+        empty = {"tasks": {}, "mean_auroc": {"tasks": [], "models": {}}}
+        (folder / "metrics.json").write_text(
+            json.dumps(empty | {"preset": "paper", "pretraining": {"seed": 7}})
+        )
     return tmp_path
 
 
@@ -110,12 +113,17 @@ def test_results_name_preset_seed_data_folder_and_ui_command(report_folder):
     assert f"In the UI:   NEST_DATA_DIR={report_folder} make ui, " in text
 
 
-def test_ui_command_names_the_inputs_of_the_data(report_folder, monkeypatch):
-    demo, codes = report_folder / "the demo", report_folder / "codes"
+def test_ui_command_names_the_inputs_of_its_source_alone(report_folder, monkeypatch):
+    demo, codes, cdm = (report_folder / name for name in ("the demo", "codes", "cdm.duckdb"))
     monkeypatch.setenv("NEST_MIMIC_DIR", str(demo))
     monkeypatch.setenv("NEST_VOCAB_DIR", str(codes))
-    inputs = f"NEST_MIMIC_DIR='{demo}' NEST_VOCAB_DIR={codes}"
-    assert f"In the UI:   NEST_DATA_DIR={report_folder} {inputs} make ui, " in results("mimic")
+    monkeypatch.setenv("NEST_PCORNET_DATABASE", str(cdm))
+    for source, inputs in {
+        "mimic": f"NEST_MIMIC_DIR='{demo}' NEST_VOCAB_DIR={codes}",
+        "pcornet": f"NEST_PCORNET_DATABASE={cdm} NEST_VOCAB_DIR={codes}",
+    }.items():
+        assert f"In the UI:   NEST_DATA_DIR={report_folder} {inputs} make ui, " in results(source)
+    assert set(_INPUTS) == set(tabulated())
 
 
 def test_predict_help_hides_internal_flags(capsys):

@@ -63,6 +63,12 @@ def test_search_takes_the_best_rate_and_lists_every_trial(world, pretrained_mode
     assert not (search / "state").exists()
 
 
+def test_search_that_was_not_interrupted_resumes_nothing(search):
+    events = [json.loads(line)["event"] for line in (search / "metrics.jsonl").read_text().splitlines()]
+    assert events.count("trial") == len(FACTORS)
+    assert "resumed" not in events
+
+
 @pytest.mark.long  # every day the rate beyond a grid is computed, and not trained with
 def test_search_goes_beyond_the_end_of_its_grid_while_that_is_best(world, pretrained_model, tmp_path):
     low = RECIPE.with_changes(rate_factors=(1e-9, 1e-8, 1e-7))

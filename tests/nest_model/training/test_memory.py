@@ -110,7 +110,7 @@ def test_a_run_with_a_smaller_budget_resumes_from_the_last_state(world, tmp_path
     caplog.set_level("INFO", "nest")
     weights = train(world, tmp_path / "b", row_budget=32)
 
-    assert "resuming at epoch 1, step 1." in caplog.messages
+    assert "resuming at epoch 2, after 1 step of it" in caplog.messages
     for name, weight in at_once.items():
         assert (weight - weights[name]).abs().max() <= 1e-6, name
 

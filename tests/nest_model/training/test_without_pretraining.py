@@ -24,7 +24,7 @@ from nest_model.recipe import Recipe
 from nest_model.report import results_table, write_cohort_report, write_report
 from nest_model.report.tasks import predictions_path
 from nest_model.training.finetuning_task import FineTuning
-from nest_model.training.recipe import FROM_FRESH_WEIGHTS, PRETRAINING
+from nest_model.training.recipe import PRETRAINING
 from nest_model.training.stop import Stopped
 from schemas.contract import read_table
 from schemas.errors import NestError
@@ -137,11 +137,16 @@ def test_a_fresh_model_has_predictions_and_no_probe(world, pretrained_folder, tm
 
 
 def test_a_fresh_model_has_its_own_rate_unless_one_is_given(world, pretrained_folder, tmp_path):
-    given, own = {"epochs": 1, "learning_rate": 1e-3}, FROM_FRESH_WEIGHTS["tiny"].learning_rate
-    for recipe, expected in (({"epochs": 1}, own), (given, 1e-3)):
+    given_rate = {"epochs": 1, "learning_rate": 4e-4}
+    for recipe, expected, words in (
+        ({"epochs": 1}, 1.62e-2, "81 times its learning rate"),
+        (given_rate, 4e-4, "2 times its learning rate"),
+    ):
         root = tune(world, pretrained_folder, tmp_path / str(expected), recipe=recipe)
         metrics = json.loads((root / "model" / "metrics.json").read_text())
         assert metrics["recipe"]["learning_rate"] == expected
+        card = (root / "model" / "README.md").read_text()
+        assert f"with fresh weights, drawn with the seed, {words}, and" in card
 
 
 def test_a_stopped_fresh_training_resumes_exactly(world, pretrained_folder, tmp_path):
