@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -545,6 +545,15 @@ def write_report(file: Path, report: dict[str, Any], **changes: Any) -> Path:
     return file
 
 
+def write_report_of_version(
+    version: int, file: Path, report: dict[str, Any], new_names: Sequence[str]
+) -> Path:
+    """Write a report of one row, of 40,000 patients, as an earlier version did: without what it had no names for."""
+    (row,) = report["rows"]
+    old_row = {name: value for name, value in row.items() if name not in new_names} | {"size": 40_000}
+    return write_report(file, report, contract=f"learning_curve/{version}", rows=[old_row])
+
+
 def test_earlier_rows_stand_for_the_sizes_without_scores(tmp_path):
     earlier = published_curve(tmp_path / "earlier")
     (row,) = earlier["rows"]
@@ -575,17 +584,8 @@ def test_earlier_rows_stand_for_the_sizes_without_scores(tmp_path):
 def test_earlier_report_of_version_3_gets_the_differences_it_lacks(tmp_path):
     earlier = published_curve(tmp_path / "earlier")
     (row,) = earlier["rows"]
-    old_row = {
-        name: value
-        for name, value in row.items()
-        if name not in ("nest_less", "nest_less_lightgbm_other_seeds", "pretraining", "fresh_rate_factor")
-    }
-    old_file = write_report(
-        tmp_path / "learning_curve.json",
-        earlier,
-        contract="learning_curve/3",
-        rows=[old_row | {"size": 40_000}],
-    )
+    new_names = ("nest_less", "nest_less_lightgbm_other_seeds", "pretraining", "fresh_rate_factor")
+    old_file = write_report_of_version(3, tmp_path / "learning_curve.json", earlier, new_names)
 
     report = published_curve(tmp_path / "now", "--earlier", str(old_file))
 
@@ -606,13 +606,7 @@ def test_earlier_report_of_version_4_had_one_rate_with_and_without_pretraining(t
     earlier = published_curve(tmp_path / "earlier")
     (row,) = earlier["rows"]
     assert row["fresh_rate_factor"] == 81
-    old_row = {name: value for name, value in row.items() if name != "fresh_rate_factor"}
-    old_file = write_report(
-        tmp_path / "learning_curve.json",
-        earlier,
-        contract="learning_curve/4",
-        rows=[old_row | {"size": 40_000}],
-    )
+    old_file = write_report_of_version(4, tmp_path / "learning_curve.json", earlier, ("fresh_rate_factor",))
 
     report = published_curve(tmp_path / "now", "--earlier", str(old_file))
 
