@@ -1,5 +1,6 @@
 """Runs queues of trainings side by side, each queue in its order."""
 
+import logging
 import subprocess
 import time
 from collections import deque
@@ -10,6 +11,7 @@ from benchmarks.recipe.trainings import TrainingCommand
 from schemas.errors import NestError
 
 ROOT = Path(__file__).parents[2]
+log = logging.getLogger("nest")
 _SECONDS_BETWEEN_LOOKS = 0.2
 _SECONDS_TO_SAVE = (
     60  # of a training that is asked to stop; one that takes longer goes on from an earlier state
@@ -68,6 +70,7 @@ def _ready(
 
 
 def _start(training: TrainingCommand) -> subprocess.Popen[bytes]:
+    log.info("begun: %s; rate and time left are in %s", training.words, training.messages)
     training.messages.parent.mkdir(parents=True, exist_ok=True)
     with training.messages.open("ab") as messages:
         return subprocess.Popen(

@@ -153,6 +153,18 @@ def test_variants_with_the_same_pretraining_share_it_and_nothing_is_trained_twic
     assert [row["name"] for row in report_of(data)["rows"]] == ["recipe", "readout", "own_set"]
 
 
+def test_a_training_that_begins_says_where_its_progress_is(data, fakes, caplog):
+    caplog.set_level("INFO", "nest")
+    assert run(data, "readout") == 0
+    begun = [message for message in caplog.messages if message.startswith("begun: ")]
+    done = [message for message in caplog.messages if message.startswith("done: ")]
+    assert len(begun) == len(done) > 2
+    for message in begun:
+        words, _, file = message.partition("; rate and time left are in ")
+        assert words.replace("begun", "done") in done
+        assert Path(file).exists()
+
+
 def test_another_seed_is_trained_and_the_others_stay(data, fakes):
     assert run(data, "readout") == 0
     first_values = [row["mean"]["value"] for row in report_of(data)["rows"]]
