@@ -45,6 +45,14 @@ def test_two_states_are_kept_and_the_newest_is_loaded(tmp_path):
     assert step_of(states) == 3
 
 
+def test_a_state_of_an_earlier_form_is_not_resumed(tmp_path):
+    """Before forms had a number, the folder was named by the run alone."""
+    states = two_states(tmp_path / "state")
+    states.folder.rename(tmp_path / "state" / "key")
+
+    assert step_of(StateFolder(tmp_path / "state", "key")) is None
+
+
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     max_examples=examples(200),
