@@ -1,6 +1,5 @@
 """The asset of a cohort's labels, and the asset that stands in for a cohort file that cannot be read."""
 
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -24,7 +23,7 @@ from schemas.cohort.english import in_english
 from schemas.errors import NestError
 from schemas.label_counts import suppress_label_counts
 from schemas.layout import Layout
-from schemas.markdown import markdown_table
+from schemas.markdown import escape_markdown, markdown_table
 from schemas.settings import Settings
 from schemas.sources import sources
 from schemas.suppress import disclosing
@@ -133,8 +132,3 @@ def unreadable_cohort_asset(source: str, name: str, error: CohortError) -> dg.As
         yield dg.AssetCheckResult(passed=False, description=message)
 
     return broken_cohort
-
-
-def escape_markdown(message: str) -> str:
-    """Return lines as Markdown that shows them literally, one below the other."""
-    return re.sub(r"([\\<*_`\[\]])", r"\\\1", message).replace("\n", "\n\n")

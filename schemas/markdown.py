@@ -1,5 +1,6 @@
 """Markdown tables for the UI and for model cards."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 
@@ -7,6 +8,11 @@ def without_front_matter(text: str) -> str:
     """Return a README without the YAML at its top, which only a hub of models reads."""
     parts = text.split("---\n", 2)
     return parts[2].lstrip() if len(parts) == 3 and not parts[0] else text
+
+
+def escape_markdown(text: str) -> str:
+    """Return lines as Markdown that shows them literally, one below the other; one line fits a cell of a table."""
+    return re.sub(r"([\\<*_`|\[\]])", r"\\\1", text).replace("\n", "\n\n")
 
 
 def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:

@@ -16,6 +16,7 @@ from assets.runtime.materialize import with_clear_errors
 from assets.runtime.step_cache import ALSO_READS, MAY_READ, ONLY_AFTER, cached_step, input_contents
 from schemas.cards import COHORT_STEPS, StepCard
 from schemas.cohort import Cohort
+from schemas.io.verify import verified
 from schemas.layout import Layout
 from schemas.sources import sources
 
@@ -104,7 +105,7 @@ def _page_asset(
     def page(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult[Any]:
-        from nest_model.report import previews
+        from nest_model.report import previews, results_markdown
 
         layout = workspace.experiment_layout(source)
         ready = [cohort for cohort in cohorts if not _missing_steps(layout, cohort)] or cohorts
@@ -123,9 +124,11 @@ def _page_asset(
             return result_card(run_nest_model(context, pipes, out, command, *arguments))
 
         card = cached_step(layout, [out], reads, make, partial=ready != cohorts)
+        results = results_markdown(json.loads(verified(out / "metrics.json").read_text()))
         return dg.MaterializeResult(
             metadata={
                 **page_metadata(out / "report.html"),
+                "results": dg.MetadataValue.md(results),
                 **pictures_metadata(previews.report_previews(out)),
                 **metrics_metadata(card),
             },

@@ -1,5 +1,6 @@
 """Render the page: the numbers of `metrics.json` as text, tables and figures in one self-contained file."""
 
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
@@ -79,8 +80,15 @@ def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: 
     )
 
 
-def render_cohort(metrics: Mapping[str, Any], task: TaskResults, history: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page of one cohort; the arguments are as for `render`."""
+def render_cohort(
+    metrics: Mapping[str, Any], task: TaskResults, history: Sequence[Mapping[str, Any]], checklist: str
+) -> str:
+    """Return the page of one cohort.
+
+    Args:
+        metrics, task, history: as for `render`.
+        checklist: the cohort's TRIPOD+AI checklist, which the page holds, so that it is saved and sent as one file.
+    """
     variables = _common_variables(metrics, [task], {task.cohort: history})
     if (periods := metrics["details"].get("periods")) and (figure := draw_periods(periods)):
         words = f"{task.title}: AUROC by period; the numbers are in the tables below"
@@ -88,6 +96,7 @@ def render_cohort(metrics: Mapping[str, Any], task: TaskResults, history: Sequen
     return template("cohort.html.j2").render(
         **variables,
         cohort=task.cohort,
+        checklist_base64=base64.b64encode(checklist.encode()).decode(),
         in_short=in_short(metrics["tasks"][task.cohort], metrics["details"]),
         measures=MEASURES,
         shortfalls=shortfalls,

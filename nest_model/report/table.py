@@ -1,4 +1,4 @@
-"""The results as plain text, for a terminal."""
+"""The results as plain text for a terminal, and as Markdown for the UI."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -6,12 +6,18 @@ from typing import Any
 
 from nest_model.data.predictions import WITHOUT_PRETRAINING, YARDSTICKS
 from nest_model.report.metric_words import OTHER_TYPES, compared_by
+from schemas.markdown import escape_markdown, markdown_table
 
 OTHER_LABELS = {
     "number": {"logistic": "Ridge, previous stay"},
     "time": {"constant": "Kaplan-Meier of training (no model)"},
 }
 """The names of the models that are others for numbers and times."""
+
+
+WITHOUT_INTERVAL = (
+    "A score without an interval has too few patients with (or without) the outcome for an interval."
+)
 
 
 class ModelNames(dict[str, str]):
@@ -43,6 +49,24 @@ def results_table(metrics: Mapping[str, Any]) -> str:
 
     Tasks of numbers and times follow, with the two metrics that models of these are compared by.
     """
+    parts = _parts(metrics)
+    text = [words for part in parts for words in ("", *_aligned(part))][1:]
+    return "\n".join([*text, *(("", WITHOUT_INTERVAL) if _has_bare_score(parts) else ())])
+
+
+def results_markdown(metrics: Mapping[str, Any]) -> str:
+    """Return what `results_table` does, as Markdown; a model without scores has the reason in place of its rows."""
+    parts = _parts(metrics)
+    tables = [
+        markdown_table([dict(zip(heading, map(escape_markdown, line), strict=True)) for line in lines])
+        for heading, *lines in parts
+        if lines
+    ]
+    return "\n\n".join([*tables, *((WITHOUT_INTERVAL,) if _has_bare_score(parts) else ())])
+
+
+def _parts(metrics: Mapping[str, Any]) -> list[list[tuple[str, ...]]]:
+    """Return the lines of one table for tasks with AUROCs and one for each other type of label, headings first."""
     rows = result_rows(metrics)
     lines = _lines([row for row in rows if row["label_type"] not in OTHER_TYPES], "bool")
     others = [
@@ -50,16 +74,14 @@ def results_table(metrics: Mapping[str, Any]) -> str:
         for kind in OTHER_TYPES
         if (of_type := [r for r in rows if r["label_type"] == kind])
     ]
-    mean = metrics["mean_auroc"]
+    mean = metrics.get("mean_auroc", {"tasks": []})  # a cohort's own page has none
     lines += _mean_lines(mean) if mean["tasks"] else []
-    parts = [*([lines] if len(lines) > 1 or not others else []), *others]
-    text = [words for part in parts for words in ("", *_aligned(part))][1:]
-    if any(line[3] and "(" not in line[3] and line[3] != "–" for part in parts for line in part[1:]):
-        text += [
-            "",
-            "A score without an interval has too few patients with (or without) the outcome for an interval.",
-        ]
-    return "\n".join(text)
+    return [*([lines] if len(lines) > 1 or not others else []), *others]
+
+
+def _has_bare_score(parts: list[list[tuple[str, ...]]]) -> bool:
+    """Return whether a score stands without its interval."""
+    return any(line[3] and "(" not in line[3] and line[3] != "–" for part in parts for line in part[1:])
 
 
 def _mean_lines(mean: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -148,8 +148,10 @@ def _write_cohort_report(
         "run": run_card(layout, preset),
     }
     metrics = shown_scores(metrics)
-    write_text(out / "report.html", render_cohort(metrics, task, fine_tuning_history(layout, cohort)))
-    write_text(out / "tripod_ai.md", tripod_ai(layout, cohort, metrics))
+    checklist = tripod_ai(layout, cohort, metrics)
+    page = render_cohort(metrics, task, fine_tuning_history(layout, cohort), checklist)
+    write_text(out / "report.html", page)
+    write_text(out / "tripod_ai.md", checklist)
     write_json(out / "metrics.json", metrics)
     if telemetry:
         telemetry.result(_result_numbers(metrics))

@@ -14,6 +14,7 @@ from schemas.cards import COHORT_STEPS, StepCard
 from schemas.cohort import parse_cohort
 from schemas.errors import NestError
 from tests.support.commands import ROOT
+from tests.support.factories import predictions as made_up
 
 COHORT, OTHER = "mimic_mortality", "mimic_long_stay"
 FILE = ROOT / "assets" / "cohorts" / f"{COHORT}.yaml"
@@ -69,6 +70,23 @@ def test_page_of_a_source_leaves_out_a_cohort_whose_model_failed(
         [report.cohort_report_asset("mimic", cohorts[1])], resources=resources, raise_on_error=False
     )
     assert pages == [("report", COHORT)], "and the failed cohort's own page is refused"
+
+
+def test_pages_in_the_ui_have_the_results_of_every_model(tmp_path: Path):
+    workspace = Workspace(data_dir=str(tmp_path))
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=300)
+    for step in (file.name.removesuffix(".card.json") for file in layout.cards.glob("*.card.json")):
+        made = {"key": "made", "content": step}
+        StepCard.read(layout.cards, step).model_copy(update=made).write(layout.cards)
+    for step in ("nest", *(f"{COHORT}_{step}" for step in COHORT_STEPS[:-1])):
+        StepCard(step=step, contract="any/1", key="made", content=step).write(layout.cards)
+    cohort = parse_cohort(FILE)
+    resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
+    for asset in (report.report_asset("mimic", [cohort]), report.cohort_report_asset("mimic", cohort)):
+        run = dg.materialize([asset], resources=resources)
+        table = run.asset_materializations_for_node(asset.op.name)[0].metadata["results"].value
+        assert "| Mortality | NEST |" in table
+        assert "| LightGBM |" in table
 
 
 @pytest.mark.parametrize("page", ["mimic_mortality_report", "mimic_report"])

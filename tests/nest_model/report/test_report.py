@@ -1,3 +1,4 @@
+import base64
 import json
 import re
 import shutil
@@ -12,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from nest_model.data.predictions import Predictions, read_predictions
 from nest_model.evaluation.metrics import METRICS, evaluate
-from nest_model.report import results_table, write_cohort_report, write_report
+from nest_model.report import results_markdown, results_table, write_cohort_report, write_report
 from nest_model.report.looks import leak_audit
 from nest_model.report.page import objectives
 from nest_model.report.planted import (
@@ -59,7 +60,8 @@ def cohort_page(layout, report):
     out = layout.report("mimic_mortality")
     write_cohort_report(layout.root, "mimic_mortality", out, "default", Telemetry(out))
     (layout.cohort("mimic_mortality") / "cohort.lock.yaml").unlink()
-    return (out / "report.html").read_text(), json.loads((out / "metrics.json").read_text())
+    texts = (out / "report.html").read_text(), json.loads((out / "metrics.json").read_text())
+    return *texts, (out / "tripod_ai.md").read_bytes()
 
 
 def write(layout, out, cohorts=COHORTS, preset="default"):
@@ -156,7 +158,7 @@ def test_every_figure_has_alt_text(report):
 
 
 def test_page_shows_losses_without_parts_of_the_input(report, cohort_page):
-    for page, metrics in (report, cohort_page):
+    for page, metrics in (report, cohort_page[:2]):
         words = " ".join(" ".join(Page(page).words).split())
         assert (
             "than without as many random events: Diagnoses, +0.040 (+0.020 to +0.060); Laboratory values, +0.070"
@@ -200,7 +202,11 @@ def test_cohort_page_is_well_formed_with_the_cohort_before_results(cohort_page):
         "limits",
     ]
     assert page.ids == sections
-    assert page.links == [*(f"#{name}" for name in page.ids), "tripod_ai.md"]
+    *links, checklist = page.links
+    assert links == [f"#{name}" for name in page.ids]
+    encoding, content = checklist.split(",")
+    assert encoding == "data:text/markdown;charset=utf-8;base64"
+    assert base64.b64decode(content) == cohort_page[2], "the page holds the checklist that lies beside it"
     assert "http" not in re.sub(r"http://www\.w3\.org/\S+", "", cohort_page[0])
     headings = ("Cohort selection", "Operating points", "For whom it is worse", "What the models look at")
     places = [cohort_page[0].index(f">{words}</h") for words in headings]
@@ -650,6 +656,7 @@ def test_page_shows_the_reason_of_an_untrainable_task(small_layout, tmp_path):
     page, metrics = write(copied_layout, tmp_path / "out", ["mimic_mortality"])
     assert "not trainable: one class only" in page
     assert "not trainable: one class only" in results_table(metrics)
+    assert "not trainable: one class only" in results_markdown(metrics)
 
 
 def test_curves_are_withheld_under_eleven_positives(small_report):
@@ -767,6 +774,31 @@ def test_the_table_for_the_terminal_names_every_task_and_no_mean_of_a_single_one
     assert max(map(len, table.splitlines())) < 140
 
 
+def test_the_table_for_the_ui_has_the_cells_of_the_terminals(report):
+    cells = [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in results_markdown(report[1]).splitlines()
+        if line.startswith("| ")
+    ]
+    lines = [line for line in results_table(report[1]).splitlines() if line and not line.startswith("--")]
+    assert len(cells) == len(lines) > 10
+    for row, line in zip(cells, lines, strict=True):
+        assert [cell for cell in row if cell] == re.split(r"  +", line.strip())
+
+
+def test_the_table_for_the_ui_says_why_a_task_has_no_scores(small_report):
+    metrics = json.loads((small_report / "metrics.json").read_text())
+    rows = results_markdown(metrics).splitlines()[2:]
+    assert len(rows) == 5
+    assert all("withheld: under 11 patients with, or without, the outcome" in row for row in rows)
+
+
+def test_a_title_cannot_break_the_table_for_the_ui(report):
+    metrics = json.loads(json.dumps(report[1]))
+    metrics["tasks"]["mimic_mortality"]["title"] = "Death | <b>early</b>"
+    assert r"| Death \| \<b>early\</b> | NEST |" in results_markdown(metrics)
+
+
 def test_a_small_overlap_withholds_the_split_sizes(tmp_path):
     from nest_model.report.data import splits
     from schemas.contract import read_table
@@ -821,13 +853,13 @@ def test_verdicts_name_the_better_model_by_task_and_ties():
 
 
 def test_both_pages_say_what_was_not_learnt_and_not_judged(report, cohort_page):
-    for page, _ in (report, cohort_page):
+    for page, _ in (report, cohort_page[:2]):
         assert "MSM is at 2.5 nats a set, where a constant guess has 2.4: 0.1 worse." in page
         assert "Nothing is guessed for MSM." in page
 
 
 def test_both_pages_contain_the_verdicts(report, cohort_page):
-    for page, metrics in (report, cohort_page):
+    for page, metrics in (report, cohort_page[:2]):
         sentences = verdicts(metrics)
         assert sentences
         for sentence in sentences:
