@@ -261,7 +261,10 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
         ),
     ]
 
-    @dg.multi_asset_check(name=f"{asset}_checks", specs=specs, can_subset=True)
+    # before the fine-tunings, which would keep every slot busy for minutes
+    @dg.multi_asset_check(
+        name=f"{asset}_checks", specs=specs, can_subset=True, op_tags={"dagster/priority": "1"}
+    )
     @with_clear_errors
     def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
         layout = workspace.experiment_layout(source)
