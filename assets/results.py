@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from assets.cohort_files import COHORT_FILES
 from schemas.cards import COHORT_STEPS
 from schemas.cohort import CANNOT_ANSWER, read_folder, source_of_bad_file
@@ -17,14 +19,6 @@ from schemas.io.verify import verified
 from schemas.layout import Layout
 from schemas.settings import Settings
 from schemas.sources import cohort_sources, sources
-
-_INPUTS = {
-    "mimic": ("mimic_dir", "vocab_dir"),
-    "meds": ("meds_dir", "vocab_dir"),
-    "pcornet": ("pcornet_dir", "pcornet_database", "vocab_dir"),
-    "instacart": ("instacart_dir",),
-}
-"""By source: the settings that name what its raw tables are read from."""
 
 
 def tabulated() -> tuple[str, ...]:
@@ -66,6 +60,7 @@ def results(source: str) -> str:
             *([f"Experiment:  {settings.experiment}"] if settings.experiment else []),
             f"Report:      {folder / 'report.html'}",
             f"In the UI:   {_ui_command(settings, source)}, then http://127.0.0.1:3000",
+            *_secrets(settings, source),
             *_other_experiments(layout, settings, f"{next(iter(metrics['tasks']), source)}_nest"),
             *(["", "Cohort files to mend, from which nothing was made:", *to_mend] if to_mend else []),
         ]
@@ -87,6 +82,7 @@ def _next_basket_results(settings: Settings) -> str:
         f"Data:    {redact_url(settings.store_url or str(settings.data_folder))}",
         f"Report:  {folder / 'report.html'}",
         f"In the UI: {_ui_command(settings, 'instacart')}, then http://127.0.0.1:3000",
+        *_secrets(settings, "instacart"),
     ]
     return "\n".join([text_table(metrics), "", *places])
 
@@ -106,10 +102,29 @@ def cohorts_to_mend(source: str, metrics: Mapping[str, Any], folder: Path = COHO
 
 
 def _ui_command(settings: Settings, source: str) -> str:
-    """Return the command that starts the UI on this data folder, with what the source's raw tables are read from."""
-    places = {f"NEST_{name.upper()}": getattr(settings, name) for name in _INPUTS[source]}
-    inputs = [f"{variable}={shlex.quote(str(place))}" for variable, place in places.items() if place]
+    """Return the command that starts the UI on this data folder, with how the source's raw tables are read."""
+    inputs = [
+        f"{variable}={shlex.quote(str(value))}"
+        for variable, value in _inputs(settings, source).items()
+        if not isinstance(value, SecretStr)
+    ]
     return command(settings, " ".join([*inputs, "make ui"]))
+
+
+def _secrets(settings: Settings, source: str) -> list[str]:
+    """Return a line on the secrets that the UI's command leaves out; none where the run had none."""
+    names = [name for name, value in _inputs(settings, source).items() if isinstance(value, SecretStr)]
+    return [f"             with {' and '.join(names)} set as in the run"] if names else []
+
+
+def _inputs(settings: Settings, source: str) -> dict[str, Any]:
+    """Return, by the name of its variable, each setting of the source's input that is not the default."""
+    values = {name: getattr(settings, name) for name in sources()[source].input_settings}
+    return {
+        f"NEST_{name.upper()}": value
+        for name, value in values.items()
+        if value != Settings.model_fields[name].default
+    }
 
 
 def command(settings: Settings, line: str) -> str:

@@ -57,6 +57,9 @@ class SourceSpec:
     tables: Mapping[str, TableSpec]  # by name, in the order they are made in
     kinds: tuple[str, ...] = KINDS  # of its events; another is refused by the check of the table
     raw_needs: tuple[str, ...] = ()  # assets of other sources that its input may be made from
+    input_settings: tuple[
+        str, ...
+    ] = ()  # fields of `Settings` that say what its raw tables are and how they are read
     reads: tuple[str, ...] = ()  # other sources whose folders its steps read
     chain_about: str = (
         "extraction, tokens, cohorts, pretraining, fine-tuning, evaluation"  # for its `_full` job
@@ -133,6 +136,7 @@ MIMIC = SourceSpec(
         seqset="SeqSet shards: one row per admission, its tokens in order, and the data card of the corpus.",
         subject_years="The real years of each patient's records, which the shifted dates hide: for scores by period.",
     ),
+    input_settings=("mimic_dir", "vocab_dir"),
     kinds=("DX", "PR", "MED", "LAB"),
     evidence=EvidenceSpec(
         cohorts=(
@@ -166,6 +170,7 @@ MEDS = SourceSpec(
         seqset="SeqSet shards: one row per encounter, its tokens in order, and the data card of the corpus.",
     ),
     raw_needs=("mimic_meds",),
+    input_settings=("meds_dir", "meds_encounter_column", "meds_gap_hours", "vocab_dir"),
     reads=("mimic",),
 )
 
@@ -183,6 +188,7 @@ PCORNET = SourceSpec(
         vocab="Every token with its count and, for values in deciles, its cuts in each unit.",
         seqset="SeqSet shards: one row per encounter before the 18th birthday, its tokens by kind and code.",
     ),
+    input_settings=("pcornet_dir", "pcornet_database", "vocab_dir", "site_salt"),
     kinds=("DX", "PR", "MED", "LAB", "VIT", "IMM"),
     # an encounter's codes have no order inside; of the few events of a visit, eight visits hold less than half a record
     pretraining={"set-position": "none", "max-sets": 64},
@@ -211,6 +217,7 @@ INSTACART = SourceSpec(
         seqset="SeqSet shards: one row per order, its products in no order, and the data card of the corpus.",
         baskets="One row per order with its distinct products, those without a token too: what systems recommend from.",
     ),
+    input_settings=("instacart_dir",),
     kinds=("ITEM",),
     chain_about="extraction, tokens, pretraining, next baskets beside plain counting",
     # a basket has no order inside, and Instacart knows 100 orders of a user at most; a masked basket weighs as 32

@@ -94,7 +94,7 @@ def train(
         log.info("learning rate %g is the best of %d", best.recipe.learning_rate, len(trials))
         task = make_another()
         try:
-            position, module = best.fit(task, runtime, states, extends_trial=True, **arguments)
+            position, module = best.fit(task, runtime, states, trial_epochs=epochs, **arguments)
         except NotFiniteError as error:
             best.fail(error)
         else:

@@ -46,14 +46,14 @@ def fit(
     states: StateFolder,
     epochs: int | None = None,
     first_epoch: int = 0,
-    extends_trial: bool = False,
+    trial_epochs: int = 0,
 ) -> tuple[Position, nn.Module]:
     """Train until the validation stops improving; leave the best epoch's weights in `task.module`.
 
     Args:
         epochs: stop after so many; the schedule stays the recipe's, and a call without it goes on from there.
         first_epoch: the number of the first epoch, which is that of epochs in earlier stages.
-        extends_trial: go on where a trial of a search ended, and do not report it as resumed.
+        trial_epochs: how many of the epochs were a trial of a search; to go on from its end is not to resume.
 
     Returns:
         The final position, and the module as Fabric wraps it, to be called in the training precision.
@@ -65,7 +65,7 @@ def fit(
     """
     run = _Run(task, recipe, runtime, seed, states, first_epoch, min(recipe.epochs, epochs or recipe.epochs))
     with runtime.stop.deferred():
-        run.resume(extends_trial=extends_trial)
+        run.resume(trial_epochs)
         while not run.is_over:
             run.epoch()
     load_weights(task.module, run.best_weights, runtime.fabric)
@@ -131,12 +131,13 @@ class _Run:
         position = self.position
         return self._epochs_done >= self._epochs or position.waited >= self._recipe.patience
 
-    def resume(self, *, extends_trial: bool) -> None:
-        """Resume from the newest saved state, if there is one."""
+    def resume(self, trial_epochs: int = 0) -> None:
+        """Resume from the newest saved state, if there is one, and say where, but at the end of a trial."""
         state = self._state_saver.restore()
         if state is not None:
             self.position, self.best_weights = state
-            if not (self.is_over or extends_trial):
+            is_at_start = self._epochs_done == trial_epochs and self.position.step == 0
+            if not (self.is_over or is_at_start):
                 self._runtime.telemetry.resumed(self.position.epoch, self.position.step)
         rows_of_an_epoch = int(self._task.rows.sum())
         self._progress = self._runtime.telemetry.progress(
@@ -169,8 +170,8 @@ class _Run:
             self._state_saver.save(position, self.best_weights)
             self._fabric.barrier()  # when one rank ends, torchrun kills the others, even while the first one writes
             raise Stopped(
-                f"stopped at epoch {position.epoch}, step {position.step} of {self._steps_per_epoch}; the state is "
-                f"saved in {self._state_saver.states.folder}. Run the same command to continue."
+                f"stopped at epoch {position.epoch + 1}, after {position.step} of {self._steps_per_epoch} steps; the "
+                f"state is saved in {self._state_saver.states.folder}. Run the same command to continue."
             ) from None
 
     def _train(self) -> None:
@@ -227,7 +228,9 @@ class _Run:
 
     def _not_finite(self, value_name: str, rows: Sequence[ShardRows] = ()) -> NotFiniteError:
         position = self.position
-        place = f"epoch {position.epoch}, step {position.step}" if rows else f"epoch {position.epoch}"
+        place = f"epoch {position.epoch + 1}"  # people count from 1
+        if rows:
+            place += f", step {position.step + 1}"
         newest, rate = self._state_saver.states.newest, self._recipe.learning_rate
         return not_finite(f"{self._task.stage}: the {value_name}", place, rows, newest, rate)
 

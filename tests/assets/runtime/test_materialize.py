@@ -3,21 +3,26 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import dagster as dg
 import pytest
 from dagster._core.errors import DagsterUserCodeProcessError
 
+from assets import results as results_module
 from assets.metadata import card_metadata
 from assets.resources import Workspace
-from assets.results import _INPUTS, results, tabulated
+from assets.results import results
 from assets.runtime.child_process import event_message
 from assets.runtime.materialize import errors_as_failures, with_clear_errors
 from nest_model.commands.parser import parser
 from schemas.cards import StepCard
+from schemas.settings import Settings
+from schemas.sources import MIMIC, sources
 from tests.support.commands import ROOT, run
 
 
@@ -118,12 +123,28 @@ def test_ui_command_names_the_inputs_of_its_source_alone(report_folder, monkeypa
     monkeypatch.setenv("NEST_MIMIC_DIR", str(demo))
     monkeypatch.setenv("NEST_VOCAB_DIR", str(codes))
     monkeypatch.setenv("NEST_PCORNET_DATABASE", str(cdm))
+    monkeypatch.setenv("NEST_SITE_SALT", "sixteen characters")
     for source, inputs in {
         "mimic": f"NEST_MIMIC_DIR='{demo}' NEST_VOCAB_DIR={codes}",
         "pcornet": f"NEST_PCORNET_DATABASE={cdm} NEST_VOCAB_DIR={codes}",
     }.items():
-        assert f"In the UI:   NEST_DATA_DIR={report_folder} {inputs} make ui, " in results(source)
-    assert set(_INPUTS) == set(tabulated())
+        text = results(source)
+        assert f"In the UI:   NEST_DATA_DIR={report_folder} {inputs} make ui, " in text
+        assert ("with NEST_SITE_SALT set as in the run" in text) == (source == "pcornet")
+        assert "sixteen" not in text
+
+
+def test_ui_command_of_a_source_of_another_package_names_no_input(report_folder, monkeypatch):
+    register = replace(MIMIC, name="register", input_settings=())
+    monkeypatch.setattr(results_module, "sources", lambda: {"register": register})
+    monkeypatch.setattr(results_module, "cohort_sources", lambda: {"register": register})
+    shutil.copytree(report_folder / "mimic/reports/mimic", report_folder / "register/reports/register")
+    assert f"In the UI:   NEST_DATA_DIR={report_folder} make ui, " in results("register")
+
+
+def test_every_input_setting_of_a_source_is_a_setting():
+    names = {name for spec in sources().values() for name in spec.input_settings}
+    assert {"mimic_dir", "meds_dir", "pcornet_dir", "instacart_dir"} <= names <= set(Settings.model_fields)
 
 
 def test_predict_help_hides_internal_flags(capsys):

@@ -155,7 +155,7 @@ def test_stop_during_validation_saves_the_state_and_resumes(
 
     with monkeypatch.context() as patch, StopRequest().handling_signals() as stop:
         patch.setattr(FineTuning, "evaluate", stop_midway)
-        with pytest.raises(Stopped, match=r"epoch 0, step (\d+) of \1; the state is saved"):
+        with pytest.raises(Stopped, match=r"epoch 1, after (\d+) of \1 steps; the state is saved"):
             tune(world, pretrained_model, tmp_path, stop=stop)
 
     assert weights(tune(world, pretrained_model, tmp_path)) == weights(finished_run)
@@ -221,14 +221,14 @@ def test_probe_does_not_depend_on_the_number_of_epochs(world, pretrained_model, 
 
 
 def test_finetuning_resumes_when_pretrained_weights_are_equal(world, pretrained_model, tmp_path):
-    with pytest.raises(Stopped, match="epoch 1, step"):
+    with pytest.raises(Stopped, match="epoch 2, after"):
         tune(world, pretrained_model, tmp_path, stop=StopAfter(9))
     copied_model = Path(shutil.copytree(pretrained_model, tmp_path / "same"))
     config = json.loads(unsealed((copied_model / "config.json").read_text()))
     config["training"]["epochs"] = 99
     (copied_model / "config.json").write_text(sealed(json.dumps(config, indent=2)))
 
-    with pytest.raises(Stopped, match="epoch 1, step"):
+    with pytest.raises(Stopped, match="epoch 2, after"):
         tune(world, copied_model, tmp_path, stop=StopAfter(0))
 
 

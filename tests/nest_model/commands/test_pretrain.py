@@ -203,7 +203,7 @@ def test_training_stops_after_patience_epochs_without_improvement(world, tmp_pat
 
 def test_a_non_finite_loss_raises_an_error_with_its_place(world, tmp_path):
     recipe = Recipe(**{**vars(RECIPE), "learning_rate": 1e30})
-    with pytest.raises(NestError, match=r"the loss is not finite at epoch 0, step 1, on part-") as error:
+    with pytest.raises(NestError, match=r"the loss is not finite at epoch 1, step 2, on part-") as error:
         train(world, tmp_path, recipe=recipe)
 
     assert "no state is saved yet. Train with --precision 32-true, or train again" in str(error.value)
@@ -232,7 +232,7 @@ def test_a_non_finite_loss_error_names_the_last_good_state(world, finished_run, 
     monkeypatch.setattr(
         Recipe, "rate", lambda self, step, steps: 1e30 if step == 7 else rate(self, step, steps)
     )
-    with pytest.raises(NestError, match=r"not finite at epoch 1, step 3") as error:
+    with pytest.raises(NestError, match=r"not finite at epoch 2, step 4") as error:
         train(world, tmp_path, seconds_between_states=0)
     monkeypatch.undo()
 
@@ -304,7 +304,7 @@ def test_a_signal_saves_the_state_and_exits_with_0(tmp_path, number):
     assert list((out / "state").rglob("*.safetensors"))
     last = process.stderr.read().splitlines()[-1]
     assert re.fullmatch(
-        r"stopped at epoch \d+, step \d+ of \d+; the state is saved in .+\. Run .* continue\.", last
+        r"stopped at epoch \d+, after \d+ of \d+ steps; the state is saved in .+\. Run .* continue\.", last
     )
     assert str(out / "state") in last
     events = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]

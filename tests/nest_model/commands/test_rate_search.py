@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -18,6 +19,8 @@ from tests.support.factories.world import (
     finetune_small,
     make_world,
     pretrain_one_epoch,
+    pretrain_small,
+    runtime,
     write_labels,
 )
 
@@ -63,10 +66,26 @@ def test_search_takes_the_best_rate_and_lists_every_trial(world, pretrained_mode
     assert not (search / "state").exists()
 
 
-def test_search_that_was_not_interrupted_resumes_nothing(search):
-    events = [json.loads(line)["event"] for line in (search / "metrics.jsonl").read_text().splitlines()]
-    assert events.count("trial") == len(FACTORS)
-    assert "resumed" not in events
+def test_a_search_says_that_it_resumes_only_where_it_was_interrupted(world, tmp_path, monkeypatch):
+    """The best trial, which is cut after three epochs, goes on to the fourth: that is no interruption."""
+    monkeypatch.setattr(rate_search, "FURTHER_TRIALS", 0)
+    recipe = RECIPE.with_changes(epochs=4, patience=9, rate_factors=(0.01, 1.0))
+
+    def places_resumed_at(out: Path, stop: StopAfter | None = None) -> list[tuple[int, int]]:
+        pretrain_small(world, runtime(out, stop=stop), out, recipe)
+        events = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        assert [event["trial"] for event in events if event["event"] == "trial"][-2:] == [0, 1]
+        return [(event["epoch"], event["step"]) for event in events if event["event"] == "resumed"]
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert places_resumed_at(whole) == []
+    with pytest.raises(Stopped) as early:
+        places_resumed_at(tmp_path / "early", StopAfter(1))
+    steps = int(re.search(r"of (\d+) steps", str(early.value)).group(1))
+    with pytest.raises(Stopped, match=f"epoch 4, after 1 of {steps} steps;"):
+        places_resumed_at(killed, StopAfter(2 * 3 * steps + 1))
+    assert places_resumed_at(killed) == [(3, 1)]
+    assert weights(killed) == weights(whole)
 
 
 @pytest.mark.long  # every day the rate beyond a grid is computed, and not trained with

@@ -78,7 +78,7 @@ def test_every_stage_has_its_epochs_guesses_and_curve(finished_run):
     ],
 )
 def test_a_stop_in_any_stage_resumes_to_the_same_bytes(world, finished_run, tmp_path, steps):
-    with pytest.raises(Stopped, match=f"epoch {steps // STEPS}, step {steps % STEPS} of {STEPS};"):
+    with pytest.raises(Stopped, match=f"epoch {steps // STEPS + 1}, after {steps % STEPS} of {STEPS} steps;"):
         pretrain(world, tmp_path, stop=StopAfter(steps))
 
     pretrain(world, tmp_path)

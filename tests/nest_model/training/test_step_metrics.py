@@ -106,7 +106,7 @@ def test_a_resumed_run_draws_a_single_curve(world, tmp_path):
 
 
 def test_a_resumed_training_says_where(world, tmp_path):
-    with pytest.raises(Stopped, match="stopped at epoch 1, step 1 of 2"):
+    with pytest.raises(Stopped, match="stopped at epoch 2, after 1 of 2 steps"):
         train(world, tmp_path, StopAfter(3))
     events = train(world, tmp_path)
 
