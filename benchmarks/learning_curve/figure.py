@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
+from benchmarks.learning_curve.names import name_in_curve
 from nest_model.report.figures import FAINT, MODEL_STYLES, ModelStyle, styled
-from nest_model.report.table import LABELS
 
 _LOOKS = {
     "best": MODEL_STYLES["best"],
@@ -24,7 +24,7 @@ _LOOKS = {
 @styled
 def draw(rows: Sequence[Mapping[str, Any]], sizes: Sequence[int]) -> Figure:
     """Draw the rows of a curve over all its sizes; sizes that were not run stay empty."""
-    figure = Figure(figsize=(10.4, 3.9), layout="constrained")
+    figure = Figure(figsize=(10.4, 4.2), layout="constrained")
     means, differences, shares = figure.subplots(1, 3, width_ratios=(1.5, 1, 1))
     means.set(title="Mean test AUROC of three tasks")
     differences.set(title="NEST − LightGBM")
@@ -42,7 +42,7 @@ def draw(rows: Sequence[Mapping[str, Any]], sizes: Sequence[int]) -> Figure:
         axes.axhline(0, color=FAINT, linewidth=0.9)
         _line(axes, "nest", rows, scores, 1.0)
     shares.yaxis.set_major_formatter(PercentFormatter(1.0))
-    figure.legend(*means.get_legend_handles_labels(), loc="outside lower center", ncols=len(models) or 1)
+    figure.legend(*means.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -62,7 +62,7 @@ def _line(
         [row["size"] * offset for row in rows],
         value,
         yerr=[np.nan_to_num(value - low), np.nan_to_num(high - value)],
-        label=LABELS[model],
+        label=name_in_curve(model, rows),
         color=look.colour,
         marker=look.marker,
         linestyle=look.dash,

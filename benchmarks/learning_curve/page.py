@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.learning_curve.curve import SEED_OF_CHOICES
+from benchmarks.learning_curve.names import name_in_curve
 from benchmarks.pretraining_scores import GUESSES, guess_cells, model_cells
 from nest_model.report.table import LABELS, interval
 
@@ -50,14 +51,14 @@ def _models(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) ->
         size: [interval(row["models"][model]) for model in models] if (row := rows.get(size)) else None
         for size in report["sizes"]
     }
-    return _table([LABELS[model] for model in models], cells)
+    return _table(_names(models, rows), cells)
 
 
 def _differences(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
     models = [
         model for model in ("nest", "probe", "without_pretraining", "logistic") if model in report["models"]
     ]
-    heads = [f"{LABELS[model]} − LightGBM" for model in models]
+    heads = [f"{name} − LightGBM" for name in _names(models, rows)]
     heads[1:1] = [f"… without seed {SEED_OF_CHOICES}"]
     cells: dict[int, Sequence[str] | None] = {}
     for size in report["sizes"]:
@@ -77,7 +78,7 @@ def _worth(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> 
     for size in report["sizes"]:
         row = rows.get(size)
         cells[size] = row and [interval(row["nest_less"][model], with_sign=True) for model in others]
-    table = _table([f"{LABELS['nest']} − {LABELS[model]}" for model in others], cells)
+    table = _table([f"{LABELS['nest']} − {name}" for name in _names(others, rows)], cells)
     has_intervals = all(
         row["nest_less"][model]["low"] is not None for row in rows.values() for model in others
     )
@@ -108,6 +109,10 @@ def _pretraining(rows: Mapping[int, Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _names(models: Sequence[str], rows: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    return [name_in_curve(model, list(rows.values())) for model in models]
+
+
 def _percent(score: Mapping[str, float | None]) -> str:
     """Return a share as `23 % (4 to 41)`."""
     value, low, high = (
@@ -119,7 +124,7 @@ def _percent(score: Mapping[str, float | None]) -> str:
 
 def _tasks(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
     models = [model for model in _ORDER if model in report["models"]]
-    lines = _heads(["task", *(LABELS[model] for model in models)])
+    lines = _heads(["task", *_names(models, rows)])
     for size, row in rows.items():
         for title, scores in row["tasks"].items():
             lines.append(_line(f"{size:,}", [title, *(interval(scores[model]) for model in models)]))
@@ -128,7 +133,7 @@ def _tasks(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> 
 
 def _by_seed(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
     models = [model for model in _ORDER if model in report["models"]]
-    lines = _heads(["seed", *(LABELS[model] for model in models), "NEST − LightGBM"])
+    lines = _heads(["seed", *_names(models, rows), "NEST − LightGBM"])
     for size, row in rows.items():
         for scores in row["by_seed"]:
             cells = [interval(scores["models"][model]) for model in models]

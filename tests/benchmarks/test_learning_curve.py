@@ -492,11 +492,13 @@ def test_figure_draws_every_mean_the_difference_and_the_share():
         point: {model: fake_scores(point, model, difference=0.03 * place) for model in MODELS}
         for place, point in enumerate(points)
     }
-    means, differences, shares = draw(curve(standing, MODELS), [500, 1_000, 2_000]).axes
+    rows = [row | {"fresh_rate_factor": 1.0} for row in curve(standing, MODELS)]
+    means, differences, shares = draw(rows, [500, 1_000, 2_000]).axes
     means_by_label = {line.get_label(): line[0].get_ydata() for line in means.containers}
-    assert means_by_label.keys() == {LABELS[model] for model in MODELS}
+    labels = LABELS | {"without_pretraining": "NEST without pretraining, by NEST's rate"}
+    assert means_by_label.keys() == {labels[model] for model in MODELS}
     for model in MODELS:
-        assert means_by_label[LABELS[model]] == pytest.approx([LEVELS[model], LEVELS[model] + 0.03])
+        assert means_by_label[labels[model]] == pytest.approx([LEVELS[model], LEVELS[model] + 0.03])
     assert differences.containers[0][0].get_ydata() == pytest.approx([0.05, 0.05])
     assert shares.containers[0][0].get_ydata() == pytest.approx([1 / 3, 1 / 3])
     assert list(differences.containers[0][0].get_xdata()) == [500, 2_000]
@@ -616,6 +618,7 @@ def test_earlier_report_of_version_4_had_one_rate_with_and_without_pretraining(t
         "How many times NEST's learning rate NEST without pretraining has: 81 (500 patients); 1 (40,000 patients)."
         in text
     )
+    assert text.count("NEST without pretraining, by NEST's rate (40,000 patients)") == 5, "in each table with it"
 
 
 def test_rate_without_pretraining_is_the_users_where_one_is_set(monkeypatch):
