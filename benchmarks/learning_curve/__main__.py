@@ -169,8 +169,8 @@ def _point_run(
 def _publish(scores_by_point: ScoresByPoint, options: argparse.Namespace) -> None:
     """Write the table, the JSON and the figure of all scores, also those of earlier runs."""
     code = hashlib.sha256("".join(_keys(CurvePoint(0, 0)).values()).encode()).hexdigest()
-    about = {"code": code, "fresh_rate_factor": fresh.rate_factor()}
-    rows = [row | about for row in curve(scores_by_point, list(chain.ASSET_OF_MODEL))]
+    run = {"code": code, "fresh_rate_factor": fresh.rate_factor()}
+    rows = [row | run for row in curve(scores_by_point, list(chain.ASSET_OF_MODEL))]
     report: dict[str, Any] = {
         "contract": CONTRACT,
         "sizes": sorted({point.size for point in scores_by_point}),

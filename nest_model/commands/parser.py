@@ -96,8 +96,8 @@ def parser() -> argparse.ArgumentParser:
         choices=("pretrained", "fresh"),
         default="pretrained",
         help="initial weights of the encoder (default: pretrained); fresh: random weights drawn with the seed, as in "
-        "the baseline without pretraining, which reads only the config and the measured items from --pretrained, and "
-        "has a larger learning rate with the presets tiny and small",
+        "the baseline without pretraining, which reads only the config and the measured items from --pretrained. "
+        "NEST then has a larger learning rate with the presets tiny and small, but not for times to an event",
     )
     _seeds(finetune)
     finetune.add_argument(

@@ -618,7 +618,9 @@ def test_earlier_report_of_version_4_had_one_rate_with_and_without_pretraining(t
         "How many times NEST's learning rate NEST without pretraining has: 81 (500 patients); 1 (40,000 patients)."
         in text
     )
-    assert text.count("NEST without pretraining, by NEST's rate (40,000 patients)") == 5, "in each table with it"
+    assert text.count("NEST without pretraining, by NEST's rate (40,000 patients)") == 5, (
+        "in each table with it"
+    )
 
 
 def test_rate_without_pretraining_is_the_users_where_one_is_set(monkeypatch):

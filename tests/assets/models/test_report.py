@@ -76,8 +76,8 @@ def test_pages_in_the_ui_have_the_results_of_every_model(tmp_path: Path):
     workspace = Workspace(data_dir=str(tmp_path))
     layout = made_up.write_layout(tmp_path / "mimic", subjects=300)
     for step in (file.name.removesuffix(".card.json") for file in layout.cards.glob("*.card.json")):
-        made = {"key": "made", "content": step}
-        StepCard.read(layout.cards, step).model_copy(update=made).write(layout.cards)
+        card = StepCard.read(layout.cards, step).model_copy(update={"key": "made", "content": step})
+        card.write(layout.cards)
     for step in ("nest", *(f"{COHORT}_{step}" for step in COHORT_STEPS[:-1])):
         StepCard(step=step, contract="any/1", key="made", content=step).write(layout.cards)
     cohort = parse_cohort(FILE)
