@@ -24,7 +24,7 @@ from dagster._core.executor.multiprocess import MultiprocessExecutor
 from assets.cohort_files import FAULTS
 from assets.resources import Workspace, has_gpu, refuse_contradicting_options
 from assets.results import command, written_to
-from assets.runtime.console import Console, log_file
+from assets.runtime.console import Console, log_file, was_stopped
 from assets.runtime.instance import ENVIRONMENT_TAG, NestInstance, holder_tags, report_dead_runs, workspace_of
 from assets.runtime.materialize import errors_as_failures
 from assets.runtime.old_files import remove_old_files
@@ -55,7 +55,11 @@ PRELOADED = [
 JOB_VARIABLE = "DAGSTER_NEST_JOB"
 """The variable that tells the fork server the run's job: built there, it is there in every step."""
 
-AFTER_FAILURES = "Mend what failed. If it was a setting, run the same command again: finished steps are kept."
+AFTER_FAILURES = (
+    "Mend what failed. If it was a setting, run the same command again with the right one: finished steps are kept. If "
+    "not, resume this run with the settings it had:"
+)
+AFTER_STOP = "To resume this run with the settings it had:"
 
 PAGE_KIND = "html"
 """The kind of a page, which makes do with the tables and models that are there."""
@@ -101,19 +105,20 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                     check_steps(execution_plan),
                 )
                 try:
-                    failures = 0
+                    failures = stops = 0
                     with steps:
                         for event in super().execute(plan_context, execution_plan):
-                            failures += event.is_step_failure
+                            if event.is_step_failure:
+                                stops += (is_stop := was_stopped(event))
+                                failures += not is_stop
                             steps.handle(event)
                             yield event
-                    is_complete = not failures
+                    is_complete = not (failures or stops)
                 finally:  # also where the run is interrupted
                     plan_context.log.info(steps.summary())
                     if not is_complete:
                         resume = command(workspace.fetching, f".venv/bin/python -m assets.resume {run_id}")
-                        advice = f"To resume this run with the settings it had: {resume}"
-                        plan_context.log.info(f"{AFTER_FAILURES} {advice}" if failures else advice)
+                        plan_context.log.info(f"{AFTER_FAILURES if failures else AFTER_STOP} {resume}")
                 if is_complete and (place := written_to(workspace.fetching, run_assets)):
                     plan_context.log.info(place)
                 for faults in unreadable_cohort_files(plan_context):

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.errors import DagsterExecutionStepNotFoundError
 from dagster._core.execution.plan.state import KnownExecutionState
 from dagster._utils.hosted_user_process import recon_job_from_origin
 
@@ -32,7 +33,8 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
     """Execute the remaining steps of a run with the settings it was started with; return whether they succeeded.
 
     Raises:
-        NestError: the run was started from Python code; see also `broken_run` and `recorded_settings`.
+        NestError: the run was started from Python code, or had steps that there are no longer; see also `broken_run`
+            and `recorded_settings`.
     """
     run = broken_run(instance, run_id)
     environment = recorded_settings(run)
@@ -50,12 +52,19 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
     sys.stderr.write(
         f"resuming run {run.run_id} ({run.job_name}) on {folder}: {with_noun(len(steps), 'step')}\n"
     )
-    result = dg.execute_job(
-        recon_job_from_origin(run.job_code_origin),
-        instance,
-        run_config=run.run_config,
-        reexecution_options=dg.ReexecutionOptions(run.run_id, step_selection=steps),
-    )
+    try:
+        result = dg.execute_job(
+            recon_job_from_origin(run.job_code_origin),
+            instance,
+            run_config=run.run_config,
+            reexecution_options=dg.ReexecutionOptions(run.run_id, step_selection=steps),
+        )
+    except DagsterExecutionStepNotFoundError as error:
+        missing_steps = ", ".join(error.step_keys)
+        raise NestError(
+            f"Run {run.run_id} ({run.job_name}) had steps that there are no longer: {missing_steps}. Put the cohort's "
+            "file back, or start the job again."
+        ) from None
     return result.success
 
 
@@ -137,7 +146,9 @@ def recorded_tag(run: dg.DagsterRun, tag: str) -> str:
 
 
 def remaining_steps(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:
-    """Return the steps Dagster would retry, and those without inputs: the raw files may have changed meanwhile.
+    """Return the steps Dagster would retry, and all that these come after: the raw files may have changed meanwhile.
+
+    A step that was finished does nothing again unless its inputs changed; checks are repeated.
 
     Raises:
         NestError: the run was never planned.
@@ -146,5 +157,13 @@ def remaining_steps(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[st
         raise NestError(f"Run {run.run_id} ({run.job_name}) did nothing yet; start it again instead.")
     retried_steps, _ = KnownExecutionState.build_resume_retry_reexecution(instance, run)
     plan = instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id)
-    roots = [step.key for step in plan.steps if not step.inputs]
-    return sorted({*retried_steps, *roots})
+    steps_before = {
+        step.key: {handle.step_key for each in step.inputs for handle in each.upstream_output_handles}
+        for step in plan.steps
+    }
+    remaining, pending = set[str](), [*retried_steps]
+    while pending:
+        if (step := pending.pop()) not in remaining:
+            remaining.add(step)
+            pending += steps_before[step]
+    return sorted(remaining)
