@@ -6,3 +6,8 @@ COHORT_FILES = Path(__file__).parent / "cohorts"
 
 # suffix of the group of unreadable cohort files, and the metadata key of their faults
 TO_MEND, FAULTS = "_cohorts_to_mend", "faults"
+
+
+def name_of_cohort_job(cohort: str) -> str:
+    """Return the name of the job of one cohort, or of a cohort file that cannot be read."""
+    return f"one_cohort_{cohort}"

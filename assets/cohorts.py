@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
-from assets.cohort_files import COHORT_FILES, FAULTS, TO_MEND
+from assets.cohort_files import COHORT_FILES, FAULTS, TO_MEND, name_of_cohort_job
 from assets.metadata import column_schema, pictures_metadata
 from assets.resources import Workspace
 from assets.runtime.code_version import code_version
@@ -111,8 +111,9 @@ def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult[Any]:
 def unreadable_cohort_asset(source: str, name: str, error: CohortError) -> dg.AssetsDefinition:
     """Return an asset in place of a cohort file that cannot be read; its check fails with the faults of the file.
 
-    The asset writes nothing and does not fail the run: all other assets are made, and the run names the file at its
-    end. The asset's name differs from that of the cohort's labels, so its page shows no earlier success.
+    The asset writes nothing and does not fail a run of others: all of these are made, and the run names the file at its
+    end. The job of this cohort alone fails. The asset's name differs from that of the cohort's labels, so that its page
+    shows no earlier success.
     """
     asset, message = f"{name}_cannot_be_read", str(error)
 
@@ -128,6 +129,8 @@ def unreadable_cohort_asset(source: str, name: str, error: CohortError) -> dg.As
     )
     @with_clear_errors
     def broken_cohort(context: dg.AssetExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        if context.run.job_name == name_of_cohort_job(name):
+            raise error
         context.log.error(message)
         yield dg.AssetCheckResult(passed=False, description=message)
 

@@ -16,7 +16,7 @@ from assets.checks import (
 )
 from assets.cohorts import COHORT_FOLDER, labels_asset, unreadable_cohort_asset
 from assets.environment.nest_environment import checkout_above
-from assets.jobs import cohort_job, jobs
+from assets.jobs import cohort_job, jobs, unreadable_cohort_job
 from assets.models.cohort_models import finetuning_asset, leak_audit_asset, lightgbm_asset, yardsticks_asset
 from assets.models.evidence import evidence_assets
 from assets.models.few_shot import few_shot_asset
@@ -80,6 +80,7 @@ def build(folder: Path) -> dg.Definitions:
     cohorts, unreadable_files = read_folder(
         folder, {key.to_user_string() for asset in base_assets for key in asset.keys}, tuple(cohort_sources())
     )
+    names = {cohort.cohort for cohort in cohorts}  # that of a bad file may be one of them
     mimic_cohorts = [cohort.cohort for cohort in cohorts if cohort.source == "mimic"]
     chain = dg.Definitions(
         assets=[
@@ -100,7 +101,11 @@ def build(folder: Path) -> dg.Definitions:
             *(check for cohort in cohorts for check in cohort_checks(cohort.source, cohort.cohort)),
             *(audit_checks(cohort.source, cohort.cohort) for cohort in cohorts),
         ],
-        jobs=[*jobs(), *(cohort_job(cohort.cohort) for cohort in cohorts)],
+        jobs=[
+            *jobs(),
+            *(cohort_job(cohort.cohort) for cohort in cohorts),
+            *(unreadable_cohort_job(name) for name in unreadable_files if name not in names),
+        ],
         sensors=[input_sensor(source) for source in sources()],
         resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
         executor=exclusive_executor,

@@ -4,6 +4,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.cohort_files import name_of_cohort_job
 from assets.runtime.step_cache import FAILURES_ARE_RESULTS
 from schemas.cards import COHORT_STEPS
 from schemas.sources import SourceSpec, sources
@@ -49,9 +50,18 @@ def cohort_job(cohort: str) -> Job:
     The UI sorts jobs by name: with this one, the sources' own come first.
     """
     return dg.define_asset_job(
-        f"one_cohort_{cohort}",
+        name_of_cohort_job(cohort),
         dg.AssetSelection.assets(*(f"{cohort}_{suffix}" for suffix in COHORT_STEPS)),
         description=f"Labels, checks, models and page of {cohort}, on shards and a pretrained NEST that are there.",
+    )
+
+
+def unreadable_cohort_job(file: str) -> Job:
+    """Return the job of a cohort file that cannot be read: it fails with the faults of the file."""
+    return dg.define_asset_job(
+        name_of_cohort_job(file),
+        dg.AssetSelection.assets(f"{file}_cannot_be_read"),
+        description="The file of this cohort cannot be read: fix it, then press Reload definitions.",
     )
 
 

@@ -23,7 +23,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from assets.runtime.growing_file import GrowingFile
 from assets.runtime.step_cache import UNCHANGED
 from schemas.errors import StoppedError
-from schemas.io.progress import METRICS_MARK, format_seconds, is_progress
+from schemas.io.progress import METRICS_MARK, format_seconds, is_progress, is_resumption
 from schemas.layout import LOGS
 from schemas.nouns import with_noun
 from schemas.settings import Settings
@@ -258,7 +258,7 @@ class Console:
         if level == "INFO":
             if message == UNCHANGED:
                 self._unchanged.add(step)
-            elif (
+            elif is_resumption(message) or (
                 self._total_steps <= FEW_STEPS
                 and not is_progress(message)
                 and not message.startswith("[pipes]")

@@ -6,6 +6,7 @@ from typing import Any
 
 from schemas.nouns import with_noun
 
+RESUMING = "resuming at epoch "
 METRICS_MARK = " | "
 """Stands between the progress and the metrics of a line; a terminal shows only what is before it."""
 
@@ -43,13 +44,13 @@ def metrics_line(title: str, metrics: Mapping[str, Any]) -> str:
 
 
 def resumed_line(epoch: int, step: int) -> str:
-    """Return `resuming at epoch 3, after 7 steps of it`; people count epochs from 1.
+    """Return `resuming at epoch 3, after 7 steps of it`, or without its steps at its start; people count from 1.
 
     Args:
         epoch: counted from 0.
         step: the steps of this epoch that are done.
     """
-    return f"resuming at epoch {epoch + 1}, after {with_noun(step, 'step')} of it"
+    return f"{RESUMING}{epoch + 1}" + (f", after {with_noun(step, 'step')} of it" if step else "")
 
 
 def format_metrics(metrics: Mapping[str, Any]) -> str:
@@ -59,6 +60,11 @@ def format_metrics(metrics: Mapping[str, Any]) -> str:
         f"{name} {value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{name} {value:.4g}"
         for name, value in numbers.items()
     )
+
+
+def is_resumption(message: str) -> bool:
+    """Return whether a message is a `resumed_line`."""
+    return message.startswith(RESUMING)
 
 
 def is_progress(message: str) -> bool:

@@ -96,14 +96,13 @@ def test_job_names_are_the_documented_ones():
     assert min(cohorts) > "mimic_full", "the UI sorts by name: the jobs of the first run must come first"
 
 
-def test_each_valid_cohort_file_has_a_job_despite_an_invalid_file(
-    tmp_path: Path,
-):
+def test_each_cohort_file_has_a_job_also_an_invalid_one(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text(GOOD.replace("cohort: mimic_mortality", "cohort: mine"))
     (tmp_path / "broken.yaml").write_text(GOOD.replace("index:", "indexes:"))
     repository = build(tmp_path).get_repository_def()
 
-    assert [name for name in repository.job_names if name.startswith("one_cohort_")] == ["one_cohort_mine"]
+    jobs = [name for name in repository.job_names if name.startswith("one_cohort_")]
+    assert jobs == ["one_cohort_mine", "one_cohort_broken"]
     layer = repository.get_job("one_cohort_mine").asset_layer
     asset_names = {key.to_user_string() for key in layer.executable_asset_keys}
     assert asset_names == {
@@ -170,6 +169,11 @@ def test_invalid_cohort_file_is_one_failing_asset_and_the_rest_loads(fault: str,
     assert result.get_asset_materialization_events() == []
     assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert message in str(evaluation.description)
+    if asset not in {cohort.cohort for cohort in cohorts}:
+        own_job = repository.get_job(f"one_cohort_{asset}").execute_in_process(raise_on_error=False)
+        assert not own_job.success
+        (failure,) = own_job.filter_events(lambda event: event.is_step_failure)
+        assert message in failure.event_specific_data.error.to_string()
 
 
 def test_run_continues_despite_an_invalid_cohort_file(tmp_path: Path):

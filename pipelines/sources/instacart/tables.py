@@ -65,7 +65,8 @@ def find_source(folder: Path) -> InstacartSource:
     """
     if not folder.is_dir():
         raise InputError(
-            f"{folder}: no such folder. Name the folder that holds Instacart's orders and order_products."
+            f"{folder}: no such folder. Name the folder that holds Instacart's orders and order_products, "
+            "in NEST_INSTACART_DIR."
         )
     source = InstacartSource(folder)
     for name in READ:

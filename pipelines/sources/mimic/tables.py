@@ -171,7 +171,10 @@ def find_source(mimic_dir: Path, vocab_dir: Path, *, may_be_empty: bool = False)
     Raises:
         InputError: a folder, a table or a crosswalk is missing; the message names the first.
     """
-    for folder, holds in ((mimic_dir, "MIMIC-IV's hosp tables"), (vocab_dir, "the crosswalks")):
+    for folder, holds in (
+        (mimic_dir, "MIMIC-IV's hosp tables, in NEST_MIMIC_DIR or by --hosp"),
+        (vocab_dir, "the crosswalks, in NEST_VOCAB_DIR or by --crosswalks"),
+    ):
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder. Name the folder that holds {holds}.")
     source = MimicSource(

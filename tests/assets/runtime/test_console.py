@@ -13,7 +13,7 @@ from assets.runtime.console import Console, _RunningStep, console, error_of, log
 from assets.runtime.materialize import errors_as_failures
 from assets.runtime.step_cache import UNCHANGED
 from schemas.errors import NestError, StoppedError
-from schemas.io.progress import METRICS_MARK, progress_line
+from schemas.io.progress import METRICS_MARK, progress_line, resumed_line
 from tests.support.commands import run
 
 PROGRESS = progress_line("pretrain", 42, 100, "rows", 5_043, 170) + f"{METRICS_MARK}loss 3.2"
@@ -26,6 +26,8 @@ def mimic_raw(context: dg.OpExecutionContext) -> None:
 
 @dg.op(ins={"after": dg.In(dg.Nothing)})
 def mimic_nest(context: dg.OpExecutionContext) -> None:
+    context.log.info(resumed_line(1, 0))
+    context.log.info("something for the file alone")
     context.log.info(PROGRESS)
     context.log.warning("one file is missing")
 
@@ -66,6 +68,8 @@ def test_terminal_shows_progress_warnings_and_the_error_once(lines):
     assert re.search(
         r"\[1/4\] mimic_nest pretrain: 42 % of 100 rows · 5,043 rows/s · 3 min left \(run: \d min\)", text
     )
+    assert text.count("[1/4] mimic_nest: resuming at epoch 2\n") == 1
+    assert "for the file alone" not in text
     assert "loss" not in text, "metrics are in the file and in the UI"
     assert text.count("warning: mimic_nest: one file is missing") == 1
     assert text.count("error: mimic_report: the shards are damaged.") == 1
@@ -156,6 +160,7 @@ def test_wrong_input_folder_is_one_error_in_few_lines(tmp_path: Path):
     progress = re.compile(r"\(run: [\w ]+\)$")  # each 15 s, of which a busy machine needs some
     assert len([line for line in lines if not progress.search(line)]) <= 5, result.output
     assert [re.sub(r"^.*?/\d+\] ", "", line) for line in lines if "error: " in line] == [
-        "error: mimic_raw: /nonexistent: no such folder. Name the folder that holds MIMIC-IV's hosp tables."
+        "error: mimic_raw: /nonexistent: no such folder. Name the folder that holds MIMIC-IV's hosp tables, "
+        "in NEST_MIMIC_DIR or by --hosp."
     ]
     assert result.log.count("Not executing") > 10, "the file has all messages"
