@@ -183,7 +183,8 @@ class Settings(BaseSettings):
         DEFAULT,
         ge=0,
         le=LARGEST,
-        description="Seed of everything random. On a CPU the same seed gives the same weights, bit for bit.",
+        description="Seed of everything random. On a CPU the same seed gives the same weights, bit for bit, on the "
+        "same kind of machine.",
     )
     seeds: str = Field(
         "",

@@ -49,7 +49,8 @@ def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg
         op_tags=TRAINING,
         code_version=pretraining_code("nest"),
         description=(
-            "NEST pretrained on the training patients (MLM + MSM), stopped early on the validation patients."
+            "NEST pretrained on the training patients by the recipe's losses (MLM and MSM, by default also a set "
+            "from its own [CLS]); the weights of the epoch with the lowest validation loss."
         ),
         owners=RESEARCH_TEAM,
     )

@@ -39,7 +39,8 @@ WHAT_THEY_ARE = (
     "Compared with model-free guesses on the same masked sets. Constant: for tokens their frequency, for sets the "
     "mean distribution, for lists the ten tokens that most sets hold (by tokens: the ten most common). Mixture: the "
     "constant and the contents of the same subject's visible sets, with weights fitted on training subjects. Lists are "
-    "read in three places, of which the best counts: by MSM's head, and twice by the token head, trained on tokens."
+    "read in three places, of which the best counts: by MSM's head, and twice by the token head, trained on tokens. "
+    "Own sets have no guess: the set to predict is visible, and nothing has to be guessed."
 )
 
 OF_NODES = (
