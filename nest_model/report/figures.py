@@ -149,6 +149,9 @@ def _attribute(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
 
 
+_SQUARE = (3.9, 4.8)  # inches, with the legend below
+
+
 @styled
 def roc(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
     """Draw the ROC of each model, given as (truth, part by `Cuts`) [rows]; check `Predictions.scorable` first."""
@@ -159,7 +162,7 @@ def roc(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
     for name, (truth, probability) in models.items():
         false_share, true_share, _ = roc_curve(truth, probability)
         _line(axes, name, false_share, true_share)
-    axes.legend(loc="lower right")
+    _legend_below(figure, axes)
     return figure
 
 
@@ -175,7 +178,7 @@ def precision_recall(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Fig
         precision, recall, _ = precision_recall_curve(truth, probability)
         # steps, because precision between two thresholds is not on the line between them
         axes.step(recall, precision, where="post", **_line_style(name))
-    axes.legend(loc="upper right")
+    _legend_below(figure, axes)
     return figure
 
 
@@ -192,7 +195,7 @@ def reliability(models: Mapping[str, Mapping[str, Sequence[float]]], *, title: s
         axes.plot(
             points["expected"], points["observed"], marker=look.marker, markersize=4.5, **_line_style(name)
         )
-    axes.legend(loc="best")  # a single point may be in any corner
+    _legend_below(figure, axes)
     return figure
 
 
@@ -213,21 +216,21 @@ def number_calibration(models: Mapping[str, Mapping[str, Sequence[float]]], *, u
     axes.plot(ends, ends, color=FAINT, linewidth=0.9)
     axes.set(xlim=ends, ylim=ends)
     _plot_models(axes, models, x="expected", y="observed")
-    axes.legend(loc="upper left")
+    _legend_below(figure, axes)
     return figure
 
 
 @styled
 def mean_survival(models: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
     """Draw the mean probability of no event yet of each model, and Kaplan-Meier's, from `metrics.reliability`."""
-    figure = Figure(figsize=(3.9, 3.7), layout="constrained")
+    figure = Figure(figsize=_SQUARE, layout="constrained")
     axes = figure.add_subplot(title="No event yet", xlabel="Days after the prediction", ylabel="Probability")
     axes.grid(True)
     axes.set_ylim(0, 1.02)
     first = next(iter(models.values()))
     axes.plot([0, *first["days"]], [1, *first["observed"]], color=FAINT, linewidth=2.4, label="Kaplan-Meier")
     _plot_models(axes, models, x="days", y="expected")
-    axes.legend(loc="best")
+    _legend_below(figure, axes)
     return figure
 
 
@@ -236,7 +239,7 @@ def decision_curve(
     thresholds: np.ndarray, models: Mapping[str, np.ndarray], acting_on_all: np.ndarray
 ) -> Figure:
     """Draw net benefit over the threshold for each model, with acting on all and on nobody as guides."""
-    figure = Figure(figsize=(3.9, 3.7), layout="constrained")
+    figure = Figure(figsize=_SQUARE, layout="constrained")
     axes = figure.add_subplot(
         title="Net benefit", xlabel="Threshold probability for acting", ylabel="Net benefit per patient"
     )
@@ -249,12 +252,17 @@ def decision_curve(
     )
     for name, line in models.items():
         _line(axes, name, thresholds, line)
-    axes.legend(loc="upper right")
+    _legend_below(figure, axes)
     return figure
 
 
+def _legend_below(figure: Figure, axes: Axes) -> None:
+    """Name the lines below the axes: inside them a legend of five models would cover a line."""
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+
+
 def _square(title: str, x: str, y: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(3.9, 3.7), layout="constrained")
+    figure = Figure(figsize=_SQUARE, layout="constrained")
     axes = figure.add_subplot(title=title, xlabel=x, ylabel=y, xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     axes.set_aspect("equal", adjustable="box")
     axes.grid(True)
