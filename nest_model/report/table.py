@@ -127,7 +127,10 @@ def result_rows(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return one row per task, and for a list task a second row on the labels that all models score."""
     rows = []
     for task in metrics["tasks"].values():
-        row = {key: task.get(key) for key in ("title", "models", "missing", "difference", "label_type")}
+        row = {
+            key: task.get(key)
+            for key in ("title", "models", "missing", "difference", "differences", "label_type")
+        }
         if "common" in task:
             row["models"] = {
                 name: model_summary

@@ -1,10 +1,10 @@
-"""The comparison of NEST with LightGBM in sentences, and warnings where recalibration made a score worse."""
+"""The comparison of NEST with other models in sentences, and warnings where recalibration made a score worse."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nest_model.report.metric_words import LOWER_IS_BETTER, compared_by
-from nest_model.report.table import LABELS, as_percent, interval, result_rows
+from nest_model.report.table import LABELS, as_percent, interval, model_name, result_rows
 
 PROMISED = ("Outcome", "Class")
 """The attributes for whose groups conformal prediction promises a coverage."""
@@ -13,7 +13,8 @@ PROMISED = ("Outcome", "Class")
 def verdicts(metrics: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each task whose paired interval excludes 0, and one listing the other tasks.
 
-    A task counts if both models were scored on it; a list task is compared on the labels that both score.
+    A task counts if NEST and LightGBM were scored on it; a list task is compared on the labels that both score. Of
+    the other models, but for the planted risk, those have sentences that are better than NEST.
     """
     rows = [row for row in result_rows(metrics) if _differences(row)]
     sentences_by_task = {row["title"]: better for row in rows if (better := _better(row)) is not None}
@@ -23,11 +24,12 @@ def verdicts(metrics: Mapping[str, Any]) -> list[str]:
         if sentences_by_task.get(row["title"]) == []:
             ties.setdefault(" or ".join(compared_by(row["label_type"]).values()), []).append(row["title"])
     sentences += [
-        f"No significant difference in {names}: {', '.join(titles)}." for names, titles in ties.items()
+        f"No significant difference from LightGBM in {names}: {', '.join(titles)}."
+        for names, titles in ties.items()
     ]
     if without_interval := [row["title"] for row in rows if row["title"] not in sentences_by_task]:
         sentences.append(f"Too few patients for an interval: {', '.join(without_interval)}.")
-    return sentences
+    return sentences + [sentence for row in result_rows(metrics) for sentence in _others_ahead(row)]
 
 
 def _differences(row: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -37,22 +39,42 @@ def _differences(row: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _better(row: Mapping[str, Any]) -> list[str] | None:
-    """Return a sentence for each model that is better by some interval; None if there is no interval."""
+    """Return a sentence if NEST is better than LightGBM, and if it is worse; None if there is no interval."""
     differences = {name: score for name, score in _differences(row).items() if score["low"] is not None}
     if not differences:
         return None
-    above = [name for name, score in differences.items() if score["low"] > 0]
-    below = [name for name, score in differences.items() if score["high"] < 0]
-    is_nest = {name: (name in above) != (name in LOWER_IS_BETTER) for name in (*above, *below)}
-    ahead = {
-        "NEST is better than LightGBM": [name for name in differences if is_nest.get(name) is True],
-        "LightGBM is better than NEST": [name for name in differences if is_nest.get(name) is False],
-    }
+    sentences = [_ahead(row, "lightgbm", differences, is_nest=is_nest) for is_nest in (True, False)]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _others_ahead(row: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each other model than LightGBM that is better than NEST; the planted risk always is."""
+    names = compared_by(row["label_type"])
     return [
-        f"{words}: {row['title']}, by {_amounts(names, row, differences)} (NEST − LightGBM)."
-        for words, names in ahead.items()
-        if names
+        sentence
+        for model, scores in (row["differences"] or {}).items()
+        if model not in ("lightgbm", "best")
+        for differences in [
+            {name: scores[name] for name in names if scores.get(name, {}).get("low") is not None}
+        ]
+        if (sentence := _ahead(row, model, differences, is_nest=False))
     ]
+
+
+def _ahead(
+    row: Mapping[str, Any], model: str, differences: Mapping[str, Mapping[str, Any]], *, is_nest: bool
+) -> str:
+    """Return a sentence on the metrics by whose intervals NEST, or the other model, is better; empty if by none."""
+    names = [
+        name
+        for name, score in differences.items()
+        if (score["low"] > 0 or score["high"] < 0)
+        and ((score["low"] > 0) != (name in LOWER_IS_BETTER)) == is_nest
+    ]
+    other = model_name(model, row["label_type"])
+    words = f"NEST is better than {other}" if is_nest else f"{other} is better than NEST"
+    amounts = _amounts(names, row, differences)
+    return f"{words}: {row['title']}, by {amounts} (NEST − {other})." if names else ""
 
 
 def _amounts(names: list[str], row: Mapping[str, Any], differences: Mapping[str, Mapping[str, Any]]) -> str:

@@ -834,7 +834,14 @@ def test_verdicts_name_the_better_model_by_task_and_ties():
     sentences = verdicts(
         {
             "tasks": {
-                "a": compared("Mortality", (0.02, 0.01, 0.03)),
+                "a": {
+                    **compared("Mortality", (0.02, 0.01, 0.03)),
+                    "differences": {
+                        "probe": compared("", (-0.02, -0.03, -0.01))["difference"],
+                        "logistic": compared("", (0.02, 0.01, 0.03))["difference"],
+                        "best": compared("", (-0.1, -0.2, -0.05))["difference"],
+                    },
+                },
                 "b": compared("Long stay", (0.0, -0.01, 0.01)),
                 "c": {**category, "common": {**compared("", (-0.08, -0.1, -0.06)), "labels": 50}},
                 "d": compared("Readmission", (0.0, -0.01, 0.01), (-0.02, -0.03, -0.01)),
@@ -847,8 +854,9 @@ def test_verdicts_name_the_better_model_by_task_and_ties():
         "NEST is better than LightGBM: Mortality, by AUROC +0.020 (+0.010 to +0.030) (NEST − LightGBM).",
         "LightGBM is better than NEST: Codes, the 50 commonest, by AUROC −0.080 (−0.100 to −0.060) (NEST − LightGBM).",
         "LightGBM is better than NEST: Readmission, by AP −0.020 (−0.030 to −0.010) (NEST − LightGBM).",
-        "No significant difference in AUROC or AP: Long stay.",
+        "No significant difference from LightGBM in AUROC or AP: Long stay.",
         "Too few patients for an interval: Sepsis.",
+        "NEST, frozen is better than NEST: Mortality, by AUROC −0.020 (−0.030 to −0.010) (NEST − NEST, frozen).",
     ]
 
 
