@@ -8,6 +8,11 @@ COHORT_FILES = Path(__file__).parent / "cohorts"
 TO_MEND, FAULTS = "_cohorts_to_mend", "faults"
 
 
+def name_of_asset_to_mend(name: str) -> str:
+    """Return the name of the asset in place of a cohort file that cannot be read; `name` is made from the file's."""
+    return f"{name}_cannot_be_read"
+
+
 def name_of_cohort_job(cohort: str) -> str:
     """Return the name of the job of one cohort, or of a cohort file that cannot be read."""
     return f"one_cohort_{cohort}"

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
-from assets.cohort_files import COHORT_FILES, FAULTS, TO_MEND, name_of_cohort_job
+from assets.cohort_files import COHORT_FILES, FAULTS, TO_MEND, name_of_asset_to_mend, name_of_cohort_job
 from assets.metadata import column_schema, pictures_metadata
 from assets.resources import Workspace
 from assets.runtime.code_version import code_version
@@ -111,11 +111,11 @@ def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult[Any]:
 def unreadable_cohort_asset(source: str, name: str, error: CohortError) -> dg.AssetsDefinition:
     """Return an asset in place of a cohort file that cannot be read; its check fails with the faults of the file.
 
-    The asset writes nothing and does not fail a run of others: all of these are made, and the run names the file at its
-    end. The job of this cohort alone fails. The asset's name differs from that of the cohort's labels, so that its page
-    shows no earlier success.
+    The asset writes nothing and fails no run of other assets: these are made, and the run names the file at its end.
+    The job of this cohort alone fails. The asset's name differs from that of the cohort's labels, so that no earlier
+    success is on its page.
     """
-    asset, message = f"{name}_cannot_be_read", str(error)
+    asset, message = name_of_asset_to_mend(name), str(error)
 
     @dg.asset(
         name=asset,

@@ -80,7 +80,7 @@ def build(folder: Path) -> dg.Definitions:
     cohorts, unreadable_files = read_folder(
         folder, {key.to_user_string() for asset in base_assets for key in asset.keys}, tuple(cohort_sources())
     )
-    names = {cohort.cohort for cohort in cohorts}  # that of a bad file may be one of them
+    names = {cohort.cohort for cohort in cohorts}  # a bad file may have the name of a good file's cohort
     mimic_cohorts = [cohort.cohort for cohort in cohorts if cohort.source == "mimic"]
     chain = dg.Definitions(
         assets=[

@@ -4,7 +4,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.cohort_files import name_of_cohort_job
+from assets.cohort_files import name_of_asset_to_mend, name_of_cohort_job
 from assets.runtime.step_cache import FAILURES_ARE_RESULTS
 from schemas.cards import COHORT_STEPS
 from schemas.sources import SourceSpec, sources
@@ -56,11 +56,11 @@ def cohort_job(cohort: str) -> Job:
     )
 
 
-def unreadable_cohort_job(file: str) -> Job:
+def unreadable_cohort_job(name: str) -> Job:
     """Return the job of a cohort file that cannot be read: it fails with the faults of the file."""
     return dg.define_asset_job(
-        name_of_cohort_job(file),
-        dg.AssetSelection.assets(f"{file}_cannot_be_read"),
+        name_of_cohort_job(name),
+        dg.AssetSelection.assets(name_of_asset_to_mend(name)),
         description="The file of this cohort cannot be read: fix it, then press Reload definitions.",
     )
 

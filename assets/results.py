@@ -17,7 +17,7 @@ from schemas.errors import NestError
 from schemas.io.urls import redact_url
 from schemas.io.verify import verified
 from schemas.layout import Layout
-from schemas.settings import Settings
+from schemas.settings import ELSEWHERE, Settings
 from schemas.sources import cohort_sources, sources
 
 
@@ -82,7 +82,6 @@ def _next_basket_results(settings: Settings) -> str:
         f"Data:    {redact_url(settings.store_url or str(settings.data_folder))}",
         f"Report:  {folder / 'report.html'}",
         f"In the UI: {_ui_command(settings, 'instacart')}, then http://127.0.0.1:3000",
-        *_secrets(settings, "instacart"),
     ]
     return "\n".join([text_table(metrics), "", *places])
 
@@ -114,7 +113,9 @@ def _ui_command(settings: Settings, source: str) -> str:
 def _secrets(settings: Settings, source: str) -> list[str]:
     """Return a line on the secrets that the UI's command leaves out; none where the run had none."""
     names = [name for name, value in _inputs(settings, source).items() if isinstance(value, SecretStr)]
-    return [f"             with {' and '.join(names)} set as in the run"] if names else []
+    if "pcornet_database" in sources()[source].input_settings and isinstance(settings.pcornet_database, str):
+        names += [name for name in ELSEWHERE if name in os.environ]  # of a database server
+    return [f"             with {', '.join(names)} set as in the run"] if names else []
 
 
 def _inputs(settings: Settings, source: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ def without_front_matter(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return lines as Markdown that shows them literally, one below the other; one line fits a cell of a table."""
+    """Return lines as Markdown, one below the other, with their own marks shown; a single line fits a table's cell."""
     return re.sub(r"([\\<*_`|\[\]])", r"\\\1", text).replace("\n", "\n\n")
 
 

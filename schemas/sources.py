@@ -57,9 +57,7 @@ class SourceSpec:
     tables: Mapping[str, TableSpec]  # by name, in the order they are made in
     kinds: tuple[str, ...] = KINDS  # of its events; another is refused by the check of the table
     raw_needs: tuple[str, ...] = ()  # assets of other sources that its input may be made from
-    input_settings: tuple[
-        str, ...
-    ] = ()  # fields of `Settings` that say what its raw tables are and how they are read
+    input_settings: tuple[str, ...] = ()  # fields of `Settings` without which own tables are not read again
     reads: tuple[str, ...] = ()  # other sources whose folders its steps read
     chain_about: str = (
         "extraction, tokens, cohorts, pretraining, fine-tuning, evaluation"  # for its `_full` job
@@ -170,7 +168,7 @@ MEDS = SourceSpec(
         seqset="SeqSet shards: one row per encounter, its tokens in order, and the data card of the corpus.",
     ),
     raw_needs=("mimic_meds",),
-    input_settings=("meds_dir", "meds_encounter_column", "meds_gap_hours", "vocab_dir"),
+    input_settings=("meds_dir", "meds_encounter_column", "meds_gap_hours", "mimic_dir", "vocab_dir"),
     reads=("mimic",),
 )
 
@@ -188,7 +186,15 @@ PCORNET = SourceSpec(
         vocab="Every token with its count and, for values in deciles, its cuts in each unit.",
         seqset="SeqSet shards: one row per encounter before the 18th birthday, its tokens by kind and code.",
     ),
-    input_settings=("pcornet_dir", "pcornet_database", "vocab_dir", "site_salt"),
+    input_settings=(
+        "pcornet_dir",
+        "pcornet_database",
+        "db_allow_plaintext",
+        "pcornet_birth_dates",
+        "pcornet_unlinked",
+        "vocab_dir",
+        "site_salt",
+    ),
     kinds=("DX", "PR", "MED", "LAB", "VIT", "IMM"),
     # an encounter's codes have no order inside; of the few events of a visit, eight visits hold less than half a record
     pretraining={"set-position": "none", "max-sets": 64},

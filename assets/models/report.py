@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.cohort_files import name_of_cohort_job
 from assets.metadata import page_metadata, pictures_metadata
 from assets.models.common import RESEARCH_TEAM, flags, metrics_metadata, result_card
 from assets.resources import Workspace
@@ -112,7 +113,7 @@ def _page_asset(
         for cohort in sorted({*cohorts} - {*ready}):
             context.log.warning(
                 f"{cohort} is not on the page: {', '.join(_missing_steps(layout, cohort))} not made yet or failed; "
-                f"run the job one_cohort_{cohort}."
+                f"run the job {name_of_cohort_job(cohort)}."
             )
         out, options = layout.report(name), {**page_flags, "preset": workspace.settings.preset}
         if "cohorts" in options:

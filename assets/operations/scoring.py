@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
+from assets.cohort_files import name_of_cohort_job
 from assets.metadata import card_metadata
 from assets.models.common import RESEARCH_TEAM, flags
 from assets.operations.monitor import monitor_asset
@@ -97,7 +98,7 @@ def scores_asset(cohort: str) -> dg.AssetsDefinition:
         model = layout.model(f"{cohort}_nest")
         if not (model / "README.md").exists():  # not trainable, or not made yet
             context.log.warning(
-                f"{model}: there is no model; run one_cohort_{cohort}, or see there why it is not trainable."
+                f"{model}: there is no model; run {name_of_cohort_job(cohort)}, or see there why it is not trainable."
             )
             return dg.MaterializeResult()
         if not StepCard.read(layout.new_patients.cards, "seqset").counts["sets"]:

@@ -56,8 +56,8 @@ JOB_VARIABLE = "DAGSTER_NEST_JOB"
 """The variable that tells the fork server the run's job: built there, it is there in every step."""
 
 AFTER_FAILURES = (
-    "Mend what failed. If it was a setting, run the same command again with the right one: finished steps are kept. If "
-    "not, resume this run with the settings it had:"
+    "Fix what failed. If it was a setting, run the same command again with the right one: finished steps are kept. "
+    "Otherwise resume this run with the settings it had:"
 )
 AFTER_STOP = "To resume this run with the settings it had:"
 
@@ -98,7 +98,7 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                 refuse_options_of_sources(workspace, run_assets)
                 refuse_missing_inputs(workspace, plan_context, run_assets)
                 os.environ[JOB_VARIABLE] = plan_context.job_name
-                is_complete = False
+                is_complete, bad_files = False, unreadable_cohort_files(plan_context)
                 steps = Console(
                     log_file(plan_context.job_name, run_id),
                     len(execution_plan.step_keys_to_execute),
@@ -116,12 +116,13 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                     is_complete = not (failures or stops)
                 finally:  # also where the run is interrupted
                     plan_context.log.info(steps.summary())
-                    if not is_complete:
+                    is_of_a_bad_file = len(bad_files) == len(execution_plan.step_keys_to_execute)
+                    if not (is_complete or is_of_a_bad_file):
                         resume = command(workspace.fetching, f".venv/bin/python -m assets.resume {run_id}")
                         plan_context.log.info(f"{AFTER_FAILURES if failures else AFTER_STOP} {resume}")
                 if is_complete and (place := written_to(workspace.fetching, run_assets)):
                     plan_context.log.info(place)
-                for faults in unreadable_cohort_files(plan_context):
+                for faults in [] if is_of_a_bad_file else bad_files:
                     plan_context.log.error(f"a cohort file cannot be read and was skipped: {faults}")
 
 

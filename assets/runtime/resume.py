@@ -8,10 +8,11 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
-from dagster._core.errors import DagsterExecutionStepNotFoundError
 from dagster._core.execution.plan.state import KnownExecutionState
 from dagster._utils.hosted_user_process import recon_job_from_origin
 
@@ -33,7 +34,7 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
     """Execute the remaining steps of a run with the settings it was started with; return whether they succeeded.
 
     Raises:
-        NestError: the run was started from Python code, or had steps that there are no longer; see also `broken_run`
+        NestError: the run was started from Python code, or of a job that has changed; see also `broken_run`
             and `recorded_settings`.
     """
     run = broken_run(instance, run_id)
@@ -52,20 +53,37 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
     sys.stderr.write(
         f"resuming run {run.run_id} ({run.job_name}) on {folder}: {with_noun(len(steps), 'step')}\n"
     )
-    try:
-        result = dg.execute_job(
-            recon_job_from_origin(run.job_code_origin),
-            instance,
-            run_config=run.run_config,
-            reexecution_options=dg.ReexecutionOptions(run.run_id, step_selection=steps),
-        )
-    except DagsterExecutionStepNotFoundError as error:
-        missing_steps = ", ".join(error.step_keys)
-        raise NestError(
-            f"Run {run.run_id} ({run.job_name}) had steps that there are no longer: {missing_steps}. Put the cohort's "
-            "file back, or start the job again."
-        ) from None
+    job = recon_job_from_origin(run.job_code_origin)
+    _refuse_changed_job(run, job, steps)
+    result = dg.execute_job(
+        job,
+        instance,
+        run_config=run.run_config,
+        reexecution_options=dg.ReexecutionOptions(run.run_id, step_selection=steps),
+    )
     return result.success
+
+
+def _refuse_changed_job(run: dg.DagsterRun, job: Any, steps: Sequence[str]) -> None:
+    """Refuse a run whose job, or a step of it, no longer exists.
+
+    Args:
+        job: Dagster's reconstructable job, whose class is not public.
+
+    Raises:
+        NestError: what is missing.
+    """
+    try:
+        present_steps = {node.name for node in job.get_definition().nodes}
+    except dg.DagsterInvariantViolationError:  # there is no such job
+        missing = "its job"
+    else:
+        missing = ", ".join(sorted({*steps} - present_steps))
+    if missing:
+        raise NestError(
+            f"Run {run.run_id} ({run.job_name}) cannot be resumed: the cohort files have changed since, and {missing} "
+            "no longer exists. Start a job again."
+        )
 
 
 def broken_run(instance: dg.DagsterInstance, run_id: str | None) -> dg.DagsterRun:
@@ -148,7 +166,8 @@ def recorded_tag(run: dg.DagsterRun, tag: str) -> str:
 def remaining_steps(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:
     """Return the steps Dagster would retry, and all that these come after: the raw files may have changed meanwhile.
 
-    A step that was finished does nothing again unless its inputs changed; checks are repeated.
+    A finished step of the chain does nothing again unless its inputs changed; checks are repeated. Of a run that was
+    killed after its last step, before its end was recorded, all steps remain.
 
     Raises:
         NestError: the run was never planned.
@@ -166,4 +185,4 @@ def remaining_steps(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[st
         if (step := pending.pop()) not in remaining:
             remaining.add(step)
             pending += steps_before[step]
-    return sorted(remaining)
+    return sorted(remaining or steps_before)

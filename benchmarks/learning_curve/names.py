@@ -12,5 +12,5 @@ def name_in_curve(model: str, rows: Sequence[Mapping[str, Any]]) -> str:
     if model != "without_pretraining" or not by_rate_of_nest:
         return LABELS[model]
     sizes = [f"{size:,}" for size in by_rate_of_nest]
-    where = "" if len(sizes) == len(rows) else f" ({', '.join(sizes)} patients)"
-    return f"{LABELS[model]}, by NEST's rate{where}"
+    where = "" if len(sizes) == len(rows) else f" at {', '.join(sizes)} patients"
+    return f"{LABELS[model]} (by NEST's rate{where})"

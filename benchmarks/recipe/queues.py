@@ -70,7 +70,7 @@ def _ready(
 
 
 def _start(training: TrainingCommand) -> subprocess.Popen[bytes]:
-    log.info("begin: %s; its rate and time left are in %s", training.words, training.messages)
+    log.info("started: %s; its rate and time left are in %s", training.words, training.messages)
     training.messages.parent.mkdir(parents=True, exist_ok=True)
     with training.messages.open("ab") as messages:
         return subprocess.Popen(

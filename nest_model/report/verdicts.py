@@ -13,8 +13,8 @@ PROMISED = ("Outcome", "Class")
 def verdicts(metrics: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each task whose paired interval excludes 0, and one listing the other tasks.
 
-    A task counts if NEST and LightGBM were scored on it; a list task is compared on the labels that both score. Of
-    the other models, but for the planted risk, those have sentences that are better than NEST.
+    A task counts if NEST and LightGBM were scored on it; a list task is compared on the labels that both score. Each
+    other model that is better than NEST has a sentence too, except the planted risk.
     """
     rows = [row for row in result_rows(metrics) if _differences(row)]
     sentences_by_task = {row["title"]: better for row in rows if (better := _better(row)) is not None}

@@ -128,15 +128,18 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
 
 
 def _fresh_rate(card: "ModelCard") -> str:
-    """Return the learning rate of a model from fresh weights, and where it is from if it is the recipe's."""
+    """Return the learning rate of a model from fresh weights, beside those of the recipe."""
     training, task = card.training, card.task
     assert task is not None
     rate = training["recipe"]["learning_rate"]
-    factor = fresh_rate_factor(card.system, training["preset"], task.label_type)
-    recipe = finetuning_recipe(card.system, training["preset"], task.label_type, "fresh")
-    words = f"Its learning rate is {rate:g}"
-    if factor != 1 and rate == recipe.learning_rate:
-        words += f", {factor:g} times NEST's; validation patients of synthetic MIMIC-IV chose that"
+    recipe = finetuning_recipe(card.system, training["preset"], task.label_type, "pretrained")
+    words = (
+        f"Its learning rate is {rate:g}; that of a pretrained model is {recipe.learning_rate:g} by default"
+    )
+    if (factor := fresh_rate_factor(card.system, training["preset"], task.label_type)) != 1:
+        words += (
+            f", and without pretraining {factor:g} times as much, chosen with `tiny` on synthetic MIMIC-IV"
+        )
     return f"{words}."
 
 

@@ -132,12 +132,12 @@ class _Run:
         return self._epochs_done >= self._epochs or position.waited >= self._recipe.patience
 
     def resume(self, trial_epochs: int = 0) -> None:
-        """Resume from the newest saved state, if there is one, and say where, but at the end of a trial."""
+        """Resume from the newest saved state, if there is one, and say where, except at the end of a trial."""
         state = self._state_saver.restore()
         if state is not None:
             self.position, self.best_weights = state
-            is_at_start = self._epochs_done == trial_epochs and self.position.step == 0
-            if not (self.is_over or is_at_start):
+            has_not_begun = self._epochs_done == trial_epochs and self.position.step == 0
+            if not (self.is_over or has_not_begun):
                 self._runtime.telemetry.resumed(self.position.epoch, self.position.step)
         rows_of_an_epoch = int(self._task.rows.sum())
         self._progress = self._runtime.telemetry.progress(

@@ -495,7 +495,7 @@ def test_figure_draws_every_mean_the_difference_and_the_share():
     rows = [row | {"fresh_rate_factor": 1.0} for row in curve(standing, MODELS)]
     means, differences, shares = draw(rows, [500, 1_000, 2_000]).axes
     means_by_label = {line.get_label(): line[0].get_ydata() for line in means.containers}
-    labels = LABELS | {"without_pretraining": "NEST without pretraining, by NEST's rate"}
+    labels = LABELS | {"without_pretraining": "NEST without pretraining (by NEST's rate)"}
     assert means_by_label.keys() == {labels[model] for model in MODELS}
     for model in MODELS:
         assert means_by_label[labels[model]] == pytest.approx([LEVELS[model], LEVELS[model] + 0.03])
@@ -618,7 +618,7 @@ def test_earlier_report_of_version_4_had_one_rate_with_and_without_pretraining(t
         "How many times NEST's learning rate NEST without pretraining has: 81 (500 patients); 1 (40,000 patients)."
         in text
     )
-    assert text.count("NEST without pretraining, by NEST's rate (40,000 patients)") == 5, (
+    assert text.count("NEST without pretraining (by NEST's rate at 40,000 patients)") == 5, (
         "in each table with it"
     )
 

@@ -156,12 +156,12 @@ def test_variants_with_the_same_pretraining_share_it_and_nothing_is_trained_twic
 def test_a_training_that_begins_says_where_its_progress_is(data, fakes, caplog):
     caplog.set_level("INFO", "nest")
     assert run(data, "readout") == 0
-    starts = [message for message in caplog.messages if message.startswith("begin: ")]
+    starts = [message for message in caplog.messages if message.startswith("started: ")]
     ends = [message for message in caplog.messages if message.startswith("done: ")]
     assert len(starts) == len(ends) > 2
     for message in starts:
         words, _, file = message.partition("; its rate and time left are in ")
-        assert words.replace("begin", "done") in ends
+        assert words.replace("started", "done") in ends
         assert Path(file).exists()
 
 

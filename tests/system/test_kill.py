@@ -160,7 +160,7 @@ def test_ctrl_c_ends_a_run_with_all_steps_and_releases_the_folder(number, wait_s
 
     assert process.returncode not in (0, -signal.SIGKILL), output[-2000:]
     assert "SUCCESS" not in runs_by_status(tmp_path / "dagster")
-    assert "Mend what failed" not in output, "a stop is no failure"
+    assert "Fix what failed" not in output, "a stop is no failure"
     wait_until(lambda: not session(process.pid), seconds=10)
     with sole_writer(tmp_path / "data"):
         pass  # the lock is free, so the same command can continue, as after a kill

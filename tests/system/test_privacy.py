@@ -193,5 +193,8 @@ def test_failing_run_does_not_quote_the_faulty_row(spoilt: str, input_with_canar
     assert column in error
     assert "Stack Trace" not in result.output
     assert "Traceback" not in result.output
-    assert f"{AFTER_FAILURES} " in result.output
+    assert (
+        f"{AFTER_FAILURES} NEST_DATA_DIR={tmp_path / 'data'} .venv/bin/python -m assets.resume "
+        in result.output
+    )
     assert find_canaries(visible_texts(result)) == []

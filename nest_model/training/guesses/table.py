@@ -40,7 +40,7 @@ WHAT_THEY_ARE = (
     "mean distribution, for lists the ten tokens that most sets hold (by tokens: the ten most common). Mixture: the "
     "constant and the contents of the same subject's visible sets, with weights fitted on training subjects. Lists are "
     "read in three places, of which the best counts: by MSM's head, and twice by the token head, trained on tokens. "
-    "Own sets have no guess: the set to predict is visible, and nothing has to be guessed."
+    "There is no guess for own sets: the model sees what it is to predict."
 )
 
 OF_NODES = (

@@ -129,7 +129,7 @@ def test_interruption_is_said_in_words():
 @dg.op
 def mimic_mortality_nest() -> None:
     with errors_as_failures():
-        raise StoppedError("stopped at epoch 2, step 4 of 228; the state is saved.")
+        raise StoppedError("stopped at epoch 2, after 4 of 228 steps; the state is saved.")
 
 
 def test_a_step_that_was_asked_to_stop_has_not_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

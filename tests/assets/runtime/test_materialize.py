@@ -101,7 +101,7 @@ def test_event_message_is_never_a_title_alone():
 @pytest.fixture
 def report_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("NEST_DATA_DIR", str(tmp_path))
-    for source in ("mimic", "pcornet"):
+    for source in ("mimic", "pcornet", "meds"):
         folder = tmp_path / source / "reports" / source
         folder.mkdir(parents=True)
         empty = {"tasks": {}, "mean_auroc": {"tasks": [], "models": {}}}
@@ -127,11 +127,22 @@ def test_ui_command_names_the_inputs_of_its_source_alone(report_folder, monkeypa
     for source, inputs in {
         "mimic": f"NEST_MIMIC_DIR='{demo}' NEST_VOCAB_DIR={codes}",
         "pcornet": f"NEST_PCORNET_DATABASE={cdm} NEST_VOCAB_DIR={codes}",
+        "meds": f"NEST_MIMIC_DIR='{demo}' NEST_VOCAB_DIR={codes}",
     }.items():
         text = results(source)
         assert f"In the UI:   NEST_DATA_DIR={report_folder} {inputs} make ui, " in text
         assert ("with NEST_SITE_SALT set as in the run" in text) == (source == "pcornet")
         assert "sixteen" not in text
+
+
+def test_ui_command_on_a_database_server_names_what_it_leaves_out(report_folder, monkeypatch):
+    monkeypatch.setenv("NEST_PCORNET_DATABASE", "postgres")
+    monkeypatch.setenv("NEST_PCORNET_UNLINKED", "day")
+    monkeypatch.setenv("NEST_DB_DSN", "postgresql://db.example/cdm?password=canary")
+    text = results("pcornet")
+    assert "NEST_PCORNET_DATABASE=postgres NEST_PCORNET_UNLINKED=day make ui, " in text
+    assert "with NEST_DB_DSN set as in the run" in text
+    assert "canary" not in text
 
 
 def test_ui_command_of_a_source_of_another_package_names_no_input(report_folder, monkeypatch):
