@@ -129,7 +129,7 @@ def _page_asset(
         return dg.MaterializeResult(
             metadata={
                 **page_metadata(out / "report.html"),
-                "results": dg.MetadataValue.md(results),
+                "results_table": dg.MetadataValue.md(results),
                 **pictures_metadata(previews.report_previews(out)),
                 **metrics_metadata(card),
             },

@@ -84,7 +84,7 @@ def test_pages_in_the_ui_have_the_results_of_every_model(tmp_path: Path):
     resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
     for asset in (report.report_asset("mimic", [cohort]), report.cohort_report_asset("mimic", cohort)):
         run = dg.materialize([asset], resources=resources)
-        table = run.asset_materializations_for_node(asset.op.name)[0].metadata["results"].value
+        table = run.asset_materializations_for_node(asset.op.name)[0].metadata["results_table"].value
         assert "| Mortality | NEST |" in table
         assert "| LightGBM |" in table
 
