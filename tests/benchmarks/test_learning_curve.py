@@ -208,6 +208,15 @@ def test_run_ends_with_the_benchmark(tmp_path, number: signal.Signals, moment: s
         assert messages.read_text().endswith("stopped; run again to continue.\n")
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C interrupt: a suite that a shell starts in the background is told to ignore it."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_is_held_back_though_another_thread_takes_it():
     mask, handler = signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGINT)
     is_over, moments = threading.Event(), []
@@ -231,6 +240,7 @@ def interrupt_a_block(moments: list[str] | None) -> None:
         moments.append("the block ends")
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_is_not_lost_where_the_block_fails():
     with pytest.raises(KeyboardInterrupt) as interrupt:
         interrupt_a_block(moments=None)  # to which nothing can be appended
