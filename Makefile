@@ -141,7 +141,8 @@ docs: .venv/.docs
 
 # the tests that compare pages of docs/ with code, settings and figures
 DOCS_TESTS := tests/system/test_links.py tests/schemas/test_settings_page.py \
-	tests/benchmarks/test_model_docs.py tests/benchmarks/test_pipelines_docs.py tests/benchmarks/test_learning_curve.py tests/benchmarks/test_recipe.py \
+	tests/benchmarks/test_model_docs.py tests/benchmarks/test_pipelines_docs.py \
+	tests/benchmarks/test_learning_curve.py tests/benchmarks/test_recipe.py \
 	tests/nest_model/commands/test_parser.py tests/nest_model/training/test_paper_differences.py \
 	tests/pipelines/cohorts/test_examples.py tests/bad_inputs/test_bad_inputs.py tests/silent_faults/test_silent_faults.py
 

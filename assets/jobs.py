@@ -4,7 +4,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.cohort_files import name_of_asset_to_mend, name_of_cohort_job
+from assets.cohort_files import OF_BAD_FILE, name_of_asset_to_mend, name_of_cohort_job
 from assets.runtime.step_cache import FAILURES_ARE_RESULTS
 from schemas.cards import COHORT_STEPS
 from schemas.sources import SourceSpec, sources
@@ -62,6 +62,7 @@ def unreadable_cohort_job(name: str) -> Job:
         name_of_cohort_job(name),
         dg.AssetSelection.assets(name_of_asset_to_mend(name)),
         description="The file of this cohort cannot be read: fix it, then press Reload definitions.",
+        tags={OF_BAD_FILE: "true"},
     )
 
 

@@ -112,9 +112,10 @@ def _ui_command(settings: Settings, source: str) -> str:
 
 def _secrets(settings: Settings, source: str) -> list[str]:
     """Return a line on the secrets that the UI's command leaves out; none where the run had none."""
-    names = [name for name, value in _inputs(settings, source).items() if isinstance(value, SecretStr)]
-    if "pcornet_database" in sources()[source].input_settings and isinstance(settings.pcornet_database, str):
-        names += [name for name in ELSEWHERE if name in os.environ]  # of a database server
+    inputs = _inputs(settings, source)
+    names = [name for name, value in inputs.items() if isinstance(value, SecretStr)]
+    if isinstance(inputs.get("NEST_PCORNET_DATABASE"), str):  # a server, not the path of a file
+        names += [name for name in ELSEWHERE if name in os.environ]
     return [f"             with {', '.join(names)} set as in the run"] if names else []
 
 

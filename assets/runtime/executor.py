@@ -21,7 +21,7 @@ from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.multiprocess import MultiprocessExecutor
 
-from assets.cohort_files import FAULTS
+from assets.cohort_files import FAULTS, OF_BAD_FILE
 from assets.resources import Workspace, has_gpu, refuse_contradicting_options
 from assets.results import command, written_to
 from assets.runtime.console import Console, log_file, was_stopped
@@ -98,31 +98,30 @@ class _ExclusiveExecutor(MultiprocessExecutor):
                 refuse_options_of_sources(workspace, run_assets)
                 refuse_missing_inputs(workspace, plan_context, run_assets)
                 os.environ[JOB_VARIABLE] = plan_context.job_name
-                is_complete, bad_files = False, unreadable_cohort_files(plan_context)
+                is_complete, is_of_bad_file = False, OF_BAD_FILE in plan_context.dagster_run.tags
                 steps = Console(
                     log_file(plan_context.job_name, run_id),
                     len(execution_plan.step_keys_to_execute),
                     check_steps(execution_plan),
                 )
                 try:
-                    failures = stops = 0
+                    failures: list[dg.DagsterEvent] = []
                     with steps:
                         for event in super().execute(plan_context, execution_plan):
-                            if event.is_step_failure:
-                                stops += (is_stop := was_stopped(event))
-                                failures += not is_stop
+                            failures += [event] if event.is_step_failure else []
                             steps.handle(event)
                             yield event
-                    is_complete = not (failures or stops)
+                    is_complete = not failures
                 finally:  # also where the run is interrupted
                     plan_context.log.info(steps.summary())
-                    is_of_a_bad_file = len(bad_files) == len(execution_plan.step_keys_to_execute)
-                    if not (is_complete or is_of_a_bad_file):
+                    if not (is_complete or is_of_bad_file):
                         resume = command(workspace.fetching, f".venv/bin/python -m assets.resume {run_id}")
-                        plan_context.log.info(f"{AFTER_FAILURES if failures else AFTER_STOP} {resume}")
+                        plan_context.log.info(
+                            f"{AFTER_STOP if all(map(was_stopped, failures)) else AFTER_FAILURES} {resume}"
+                        )
                 if is_complete and (place := written_to(workspace.fetching, run_assets)):
                     plan_context.log.info(place)
-                for faults in [] if is_of_a_bad_file else bad_files:
+                for faults in [] if is_of_bad_file else unreadable_cohort_files(plan_context):
                     plan_context.log.error(f"a cohort file cannot be read and was skipped: {faults}")
 
 

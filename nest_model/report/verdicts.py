@@ -40,41 +40,40 @@ def _differences(row: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 def _better(row: Mapping[str, Any]) -> list[str] | None:
     """Return a sentence if NEST is better than LightGBM, and if it is worse; None if there is no interval."""
-    differences = {name: score for name, score in _differences(row).items() if score["low"] is not None}
-    if not differences:
+    if not _with_intervals(row, row["difference"]):
         return None
-    sentences = [_ahead(row, "lightgbm", differences, is_nest=is_nest) for is_nest in (True, False)]
+    sentences = [_ahead(row, "lightgbm", row["difference"], is_nest=is_nest) for is_nest in (True, False)]
     return [sentence for sentence in sentences if sentence]
 
 
 def _others_ahead(row: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each other model than LightGBM that is better than NEST; the planted risk always is."""
-    names = compared_by(row["label_type"])
-    return [
-        sentence
-        for model, scores in (row["differences"] or {}).items()
+    sentences = [
+        _ahead(row, model, difference, is_nest=False)
+        for model, difference in (row["differences"] or {}).items()
         if model not in ("lightgbm", "best")
-        for differences in [
-            {name: scores[name] for name in names if scores.get(name, {}).get("low") is not None}
-        ]
-        if (sentence := _ahead(row, model, differences, is_nest=False))
     ]
+    return [sentence for sentence in sentences if sentence]
 
 
-def _ahead(
-    row: Mapping[str, Any], model: str, differences: Mapping[str, Mapping[str, Any]], *, is_nest: bool
-) -> str:
+def _ahead(row: Mapping[str, Any], model: str, difference: Mapping[str, Any], *, is_nest: bool) -> str:
     """Return a sentence on the metrics by whose intervals NEST, or the other model, is better; empty if by none."""
+    scores = _with_intervals(row, difference)
     names = [
         name
-        for name, score in differences.items()
+        for name, score in scores.items()
         if (score["low"] > 0 or score["high"] < 0)
         and ((score["low"] > 0) != (name in LOWER_IS_BETTER)) == is_nest
     ]
     other = model_name(model, row["label_type"])
     words = f"NEST is better than {other}" if is_nest else f"{other} is better than NEST"
-    amounts = _amounts(names, row, differences)
-    return f"{words}: {row['title']}, by {amounts} (NEST − {other})." if names else ""
+    return f"{words}: {row['title']}, by {_amounts(names, row, scores)} (NEST − {other})." if names else ""
+
+
+def _with_intervals(row: Mapping[str, Any], difference: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return, of the metrics that a task's models are compared by, the differences that have an interval."""
+    names = compared_by(row["label_type"])
+    return {name: difference[name] for name in names if difference.get(name, {}).get("low") is not None}
 
 
 def _amounts(names: list[str], row: Mapping[str, Any], differences: Mapping[str, Mapping[str, Any]]) -> str:

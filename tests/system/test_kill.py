@@ -14,6 +14,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from assets.runtime.executor import AFTER_FAILURES, AFTER_STOP
 from schemas.io.lock import sole_writer
 from tests.support.commands import BIN, ROOT, SMALL, Run, environment, run
 from tests.support.kill.kills import (
@@ -122,9 +123,10 @@ def test_killed_run_is_resumed_with_the_settings_of_the_start(full_run: Run, tmp
 
     assert resumed_run.returncode == 0, resumed_run.output[-2000:]
     started_steps = steps_of_last_run(tmp_path / "dagster", dg.DagsterEventType.STEP_START)
-    repeated_steps = {"mimic_raw", "mimic_subjects", "mimic_encounters"} & finished_steps
-    assert repeated_steps <= started_steps, "an input that has changed is taken into account"
-    for step in repeated_steps:
+    steps_before = {"mimic_raw", "mimic_subjects", "mimic_encounters"}
+    assert steps_before <= finished_steps
+    assert steps_before <= started_steps, "an input that has changed is taken into account"
+    for step in steps_before:
         assert f"{step}: unchanged: nothing to do" in resumed_run.log
     assert "mimic_events" in started_steps
     assert contents(resumed_run.data).items() <= contents(full_run.data).items()
@@ -160,7 +162,8 @@ def test_ctrl_c_ends_a_run_with_all_steps_and_releases_the_folder(number, wait_s
 
     assert process.returncode not in (0, -signal.SIGKILL), output[-2000:]
     assert "SUCCESS" not in runs_by_status(tmp_path / "dagster")
-    assert "Fix what failed" not in output, "a stop is no failure"
+    assert f"{AFTER_STOP} " in output
+    assert AFTER_FAILURES not in output, "a stop is no failure"
     wait_until(lambda: not session(process.pid), seconds=10)
     with sole_writer(tmp_path / "data"):
         pass  # the lock is free, so the same command can continue, as after a kill

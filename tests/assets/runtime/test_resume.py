@@ -53,7 +53,7 @@ def test_of_a_run_without_a_step_left_all_steps_remain():
         assert remaining_steps(instance, instance.get_run_by_id(run.run_id)) == ["raw", "table"]
 
 
-RUN = SimpleNamespace(run_id="1a2b", job_name="one_cohort_mine", run_config={})
+RUN = SimpleNamespace(run_id="1a2b", job_name="one_cohort_mine")
 DEFINITIONS = """
 import dagster as dg
 
